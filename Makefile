@@ -39,7 +39,7 @@ lock: $(VENV)/.lock  ## write deploy/requirements*.txt for the image; EXTRAS=tra
 	awk -F '"' '/^requires = / { for (i = 2; i <= NF; i += 2) print $$i }' pyproject.toml | \
 	  $(LOCK) $(ARGS) - --output-file deploy/requirements-build.txt
 
-VERSIONED := app/version.py README.md docs/deployment.md deploy/helm/Chart.yaml deploy/helm/README.md $(wildcard deploy/kserve/*.yaml)
+VERSIONED := app/version.py README.md docs/deployment.md deploy/helm/Chart.yaml $(wildcard deploy/kserve/*.yaml)
 
 # A version that is valid in Python, in the chart and as an image tag.
 A_VERSION := (0|[1-9][0-9]*)([.](0|[1-9][0-9]*)){2}(-(alpha|beta|rc)[.]?(0|[1-9][0-9]*))?

@@ -1,6 +1,6 @@
-"""gunicorn's configuration. `gunicorn 'app:create_app()'` reads it. Each worker serves REST and gRPC.
+"""gunicorn configuration, which `gunicorn 'app:create_app()'` reads. Each worker serves REST and gRPC.
 
-The settings are environment variables (docs/configuration.md). The hooks do their work in app/runtime/hooks.py.
+Settings are environment variables (docs/configuration.md). app/runtime/gunicorn_hooks.py implements the server hooks.
 """
 
 import math
@@ -9,24 +9,24 @@ import select
 from app.config.resources import raise_file_limit
 from app.config.tls import server_context
 from app.observability.metric_files import memory_directory
-from app.runtime import hooks
+from app.runtime import gunicorn_hooks
 
-SPARE_SECONDS = 4  # for a worker to end, after the time for its requests
+SPARE_SECONDS = 4  # for a worker to exit after the time limit for its requests
 
-settings = hooks.configure()
+settings = gunicorn_hooks.configure()
 
 bind = settings.address(settings.http_port)
 uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
-worker_class = "gthread" if uses_gthread else "app.runtime.hooks.ServiceWorker"
+worker_class = "gthread" if uses_gthread else "app.runtime.gunicorn_hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(raise_file_limit(), threads + 1)
 keepalive = settings.keepalive_seconds
 graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
 loglevel = settings.log_level.lower()
-logger_class = hooks.Logger
-control_socket_disable = True  # it needs a writable home directory
-timeout = 30  # gunicorn kills a worker that does not report, for example while predict() holds Python's lock
+logger_class = gunicorn_hooks.Logger
+control_socket_disable = True  # the control socket needs a writable home directory
+timeout = 30  # gunicorn kills a worker without a heartbeat, for example if predict() does not release the GIL
 worker_tmp_dir = str(memory) if (memory := memory_directory()) else None
 
 if settings.tls_cert_file:
@@ -34,32 +34,32 @@ if settings.tls_cert_file:
     tls = server_context(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
 
     def ssl_context(conf, make):
-        """Return one context for all connections. gunicorn's own reads the files for each connection."""
+        """Return one context for all connections. By default, gunicorn reads the files for each connection."""
         return tls
 
 
 def on_starting(server):
-    hooks.prepare_master(server, settings)
+    gunicorn_hooks.prepare_master(server, settings)
 
 
 def pre_request(worker, request):
-    """Log nothing. By default, gunicorn logs the path, which the client chose."""
+    """Log nothing. gunicorn's default hook logs the path, which the client controls."""
 
 
 def pre_fork(server, worker):
-    hooks.prepare_fork(server, worker)
+    gunicorn_hooks.prepare_fork(server, worker)
 
 
 def post_fork(server, worker):
-    hooks.prepare_worker(worker)
+    gunicorn_hooks.prepare_worker(worker)
 
 
 def post_worker_init(worker):
-    hooks.start_worker(worker, settings)
+    gunicorn_hooks.start_worker(worker, settings)
 
 
 def child_exit(server, worker):
-    hooks.finish_worker(server, worker)
+    gunicorn_hooks.finish_worker(server, worker)
 
 
 def worker_exit(server, worker):
@@ -68,4 +68,4 @@ def worker_exit(server, worker):
 
 
 def on_exit(server):
-    hooks.finish_master(server)
+    gunicorn_hooks.finish_master(server)

@@ -1,4 +1,4 @@
-"""A service for one model, over the Open Inference Protocol v2. Ids such as R15 are rules of docs/protocol.md."""
+"""Inference service for one model (Open Inference Protocol v2). Ids such as R15 are rules of docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application for `module`, by default app/predict.py, and load its model.
+    """Create the Flask application for `module` (default: app/predict.py), and load its model unless deferred.
 
-    Raise ConfigurationError if the settings or the module cannot work, and whatever load() raises.
+    Raise ConfigurationError if the settings or the module are invalid. Exceptions of load() propagate.
     """
     from flask import Flask
 

@@ -1,4 +1,4 @@
-"""python -m app: the command line."""
+"""Command line entry point: python -m app."""
 
 from app.cli import main
 

@@ -1,4 +1,4 @@
-"""The names that predict.py may import. Other modules of app/ can change with each version."""
+"""Public API for predict.py. Other modules of app/ can change with each version."""
 
 from pathlib import Path
 
@@ -21,5 +21,5 @@ __all__ += ["register_input_codec", "register_request_codec"]
 
 
 def model_file(name: str) -> Path:
-    """Return the path of a file in model/, or in MODEL_DIR. Raise ConfigurationError if it is missing."""
+    """Return the path of a file in MODEL_DIR (default: model/). Raise ConfigurationError if it is missing."""
     return read_settings().model_file(name)

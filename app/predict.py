@@ -1,10 +1,10 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 from app.api import MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
@@ -17,20 +17,20 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP32", [-1, 3]),
     ],
 )
-# The service calls predict() with it before it is ready, and shows a call with it at the start.
+# Inputs for the warm-up call, for the startup message and for the documentation of the API.
 EXAMPLE = {"features": [[5.1, 3.5, 1.4, 0.2]]}
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     with np.load(model_file("iris.npz")) as file:
         return dict(file)
 
 
 def predict(model, features: np.ndarray):
-    """Return each output by name. Each input is a parameter. Several threads may call this at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
 
-    `features`: sepal length, sepal width, petal length and petal width in cm, [rows, 4]. There may be no rows.
+    `features` has the shape [rows, 4]: sepal length, sepal width, petal length and petal width in cm. `rows` can be 0.
     """
     scores = (features - model["mean"]) / model["std"] @ model["weights"] + model["bias"]
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))

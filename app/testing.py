@@ -1,4 +1,4 @@
-"""Call a model as its clients do, over both protocols, in the process of a test:
+"""Test helpers that call a model over both protocols, in the process of the test:
 
 with serve() as infer:
     assert infer(celsius=[0.0, 20.0])["fahrenheit"].tolist() == [32.0, 68.0]
@@ -30,7 +30,7 @@ from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
 
-# The transports: REST with JSON, REST with binary tensors, gRPC.
+# REST with JSON, REST with binary tensors, gRPC.
 FORMS = ("json", "binary", "grpc")
 
 Infer = Callable[..., dict[str, Any]]
@@ -38,12 +38,12 @@ Infer = Callable[..., dict[str, Any]]
 
 @contextmanager
 def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[str] = FORMS) -> Iterator[Infer]:
-    """Serve app/predict.py, or a `module` like it, and return the function that calls it in each of the `forms`.
+    """Serve `module` (default: app/predict.py), and yield a function that sends a request in each of the `forms`.
 
-    `infer(name=value, ...)` takes nested lists, arrays, or values of the input's content type. `infer(frame)` takes
-    a DataFrame, and `infer(request)` an InferenceRequest. It returns the outputs by name. Leave out "json" for a model
-    whose tensors JSON cannot carry. Raise InvalidInput if the service rejects the request, InferenceError if it fails,
-    and AssertionError if two forms give different results.
+    `infer(name=value, ...)` accepts nested lists, arrays, or values of the input's content type. `infer(frame)` accepts
+    a DataFrame, and `infer(request)` an InferenceRequest. It returns the outputs by name. Omit "json" if JSON cannot
+    represent the tensors. `infer` raises InvalidInput if the service rejects the request, InferenceError if the request
+    fails, and AssertionError if the results of two forms differ.
     """
     settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
     app = create_app(settings, module)
@@ -74,7 +74,7 @@ def infer_in_all_forms(
 
 
 def send(app: Flask, channel: grpc.Channel, name: str, form: str, request: InferenceRequest) -> InferenceResponse:
-    """Return the response. Raise InvalidInput if the service rejects the request, InferenceError if it fails."""
+    """Send the request. Raise InvalidInput if the service rejects it, and InferenceError for any other error."""
     if form == "grpc":
         try:
             return client.infer(channel, name, request)
@@ -90,7 +90,7 @@ def send(app: Flask, channel: grpc.Channel, name: str, form: str, request: Infer
 
 def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict[str, Any]) -> InferenceRequest:
     declared = {tensor.name: tensor for tensor in metadata.inputs}
-    if frame is not None:  # whole numbers, as in files, are valid for floats
+    if frame is not None:  # pandas reads whole numbers as integers, also for float inputs
         whole = [name for name in frame.select_dtypes("integer") if name in declared]
         floats = {name: float for name in whole if declared[name].datatype.startswith("FP")}
         return PandasCodec.encode_request(frame.astype(floats))
@@ -112,7 +112,7 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
 
 
 def value_of(output: ResponseOutput) -> Any:
-    """Return the value in the output's content type. Without one, return an array, with BYTES as bytes."""
+    """Decode an output by its content type. Without one, return an array, in which BYTES elements are bytes."""
     if output.datatype == "BYTES" and "content_type" not in output.parameters:
         return np.vectorize(lambda each: each.encode() if isinstance(each, str) else each, [object])(output.data)
     return decode_tensor(output, NumpyCodec)

@@ -1,3 +1,3 @@
-"""The version of the service. Imports nothing, so that anything may import it."""
+"""Version of the service. This module imports nothing, so that any module can import it."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""Speed measurements. Alternatives are measured side by side in one run: make bench"""
+"""Performance benchmarks, which compare alternatives in alternating runs: make bench"""

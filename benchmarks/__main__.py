@@ -18,7 +18,7 @@ from benchmarks.servers.start import Server, find_recipes, start_all, start_alon
 
 # Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
 SLOW_RATE, SLOW_TIMES = 60, 5
-# The same cases for servers without the Open Inference Protocol.
+# Cases for servers without the Open Inference Protocol.
 OWN_CASES = {("BentoML", case.name): case for case in BENTOML_CASES}
 
 
@@ -40,10 +40,10 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise click.ClickException("Too few CPU cores: 1. The servers need one, and the load generators need another.")
-    measured = f"rounds: {rounds}, of {seconds} s (slow servers {SLOW_TIMES} times that), {connections} connections"
+    measured = f"{rounds} rounds of {seconds} s ({SLOW_TIMES} times that for slow servers), {connections} connections."
     click.echo("Starting each server separately, and then all of them")
     recipes = find_recipes(cpus[0])
-    results = Results(f"{measured}; {versions(recipes)}")
+    results = Results(f"{measured} Versions: {versions(recipes)}.")
     for server in start_alone(recipes, cpus[0]):
         results.add_start(server)
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def shown(turn: tuple[Case, str, Server] | None) -> str:
 
 
 def answers(case: Case, name: str, server: Server, results: Results) -> bool:
-    """Return False if the server rejects the case. A wrong response ends the run."""
+    """Return False if the server does not support the case. An incorrect response ends the run."""
     with server.awake() as running:
         try:
             case.check(*send_request(case, running))

@@ -1,4 +1,4 @@
-"""Simulate an autoscaler of replicas that serve a model under load."""
+"""Simulation of a service whose replicas are scaled automatically."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 # Defaults of Kubernetes' HorizontalPodAutoscaler.
 SYNC_SECONDS, TOLERANCE, DOWN_SECONDS = 15, 0.1, 300
-# The interval of metrics-server, and the window of a pod's mean utilization, in seconds.
+# Interval of metrics-server, and window for the mean utilization of a pod.
 RESOLUTION_SECONDS, WINDOW_SECONDS = 15, 30
-# Metrics are read this long after a sync, because they are never current.
+# Time from a sync to the next reading of metrics, which are never current.
 OFFSET_SECONDS = 10
 
 
@@ -26,30 +26,30 @@ def option(default: float, doc: str, least: float = 0) -> Any:
 class Setup:
     """The parameters of the simulation. Each field is a command-line option."""
 
-    base: float = option(10.0, "requests a second, between bursts")
-    burst: float = option(80.0, "requests a second, in a burst")
-    cpu: float = option(0.1, "seconds of a processor that a request takes, of the model that computes", 0.001)
-    wait: float = option(0.395, "seconds that a request waits, of the model that waits", 0.001)
-    wait_cpu: float = option(0.005, "CPU seconds of such a request")
-    cores: float = option(1.0, "processors of a replica, requested and allowed", 0.001)
-    concurrency: int = option(4, "requests that run in a replica: MAX_CONCURRENCY of each worker", 1)
-    queue: int = option(64, "requests that wait in a replica: MAX_QUEUE_SIZE of each worker")
-    startup: int = option(30, "seconds from a new replica to its being ready")
-    low: int = option(2, "replicas at least", 1)
-    high: int = option(20, "replicas at most", 1)
-    cpu_target: float = option(0.75, "utilisation that the autoscaler aims at", 0.001)
-    in_flight_target: float = option(3.0, "requests in flight in a replica that the autoscaler aims at", 0.001)
-    scrape: int = option(30, "seconds between two scrapes of requests in flight", 1)
-    seed: int = option(1, "of chance")
+    base: float = option(10.0, "Requests per second between bursts.")
+    burst: float = option(80.0, "Requests per second in a burst.")
+    cpu: float = option(0.1, "CPU seconds per request of the model that computes.", 0.001)
+    wait: float = option(0.395, "Seconds that a request of the waiting model waits.", 0.001)
+    wait_cpu: float = option(0.005, "CPU seconds per request of the waiting model.")
+    cores: float = option(1.0, "CPU cores of a replica, as request and limit.", 0.001)
+    concurrency: int = option(4, "Running requests per replica, as with MAX_CONCURRENCY.", 1)
+    queue: int = option(64, "Queued requests per replica, as with MAX_QUEUE_SIZE.")
+    startup: int = option(30, "Seconds until a new replica is ready.")
+    low: int = option(2, "Minimum number of replicas.", 1)
+    high: int = option(20, "Maximum number of replicas.", 1)
+    cpu_target: float = option(0.75, "Target CPU utilization of a replica.", 0.001)
+    in_flight_target: float = option(3.0, "Target number of requests in flight per replica.", 0.001)
+    scrape: int = option(30, "Seconds between scrapes of requests in flight.", 1)
+    seed: int = option(1, "Seed of the random arrival times.")
 
     def profile(self) -> list[tuple[float, float]]:
-        """Return the load as (second, requests per second), interpolated linearly: a sudden burst, then a slow one."""
+        """Return points (second, requests per second) to interpolate linearly: a sudden burst, then a gradual one."""
         low, high = self.base, self.burst
         minutes = [(0, low), (5, low), (5, high), (11, high), (11, low), (20, low), (30, high), (34, high), (40, low)]
         return [(60 * minute, rate) for minute, rate in minutes]
 
     def arrivals(self) -> np.ndarray:
-        """Return random arrival times with the rates of the profile."""
+        """Return random arrival times that follow the profile."""
         times, rates = np.array(self.profile(), float).T
         seconds = np.arange(times[-1] + 1)
         expected = np.concatenate([[0], np.cumsum(np.interp(seconds[:-1] + 0.5, times, rates))])
@@ -60,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Model:
-    """A request takes `cpu` seconds of CPU time and waits `wait` seconds."""
+    """A model whose requests need `cpu` seconds of CPU time and wait for `wait` seconds."""
 
     cpu: float
     wait: float
@@ -70,12 +70,12 @@ class Model:
         return self.cpu + self.wait
 
     def pace(self, running: int, cores: float) -> float:
-        """Return the speed of each of `running` requests, which share the CPU cores."""
+        """Return the relative speed of `running` concurrent requests that share `cores`."""
         return min(1.0, cores * self.seconds / (running * self.cpu)) if running and self.cpu else 1.0
 
 
 class Replica:
-    """Runs and queues requests. `progress` is the work done by a request that was there from the start."""
+    """A replica with running and queued requests. `progress` is the work completed by a request since the start."""
 
     def __init__(self, setup: Setup, model: Model, ready_at: float):
         self.setup, self.model, self.ready_at = setup, model, ready_at
@@ -100,7 +100,7 @@ class Replica:
         heapq.heappush(self.running, (self.progress + self.model.seconds, came))
 
     def take(self, now: float) -> bool:
-        """Return whether the new request is accepted."""
+        """Accept a request and return True, or return False if the queue is full."""
         self.advance(now)
         if len(self.running) < self.setup.concurrency:
             self.begin(now)
@@ -111,14 +111,14 @@ class Replica:
         return True
 
     def next_end(self) -> float:
-        """Return when the next request finishes if no other arrives before."""
+        """Return the time when the next request completes, unless another request arrives before."""
         if not self.running:
             return inf
         pace = self.model.pace(len(self.running), self.setup.cores)
         return self.now + max(0.0, self.running[0][0] - self.progress) / pace
 
     def end(self, now: float) -> float:
-        """Finish the current request, start the next, and return the arrival time of the finished one."""
+        """Complete a request and start the next queued one. Return the arrival time of the completed request."""
         self.advance(now)
         _, came = heapq.heappop(self.running)
         if self.waiting:
@@ -126,7 +126,7 @@ class Replica:
         return came
 
     def utilisation(self, now: float) -> float | None:
-        """Return the mean utilization of the last window like metrics-server, or None before the first full window."""
+        """Return the mean utilization in the last window, as metrics-server does, or None before the first window."""
         self.advance(max(now, self.ready_at))
         self.usage.append((self.now, self.cpu_seconds))
         while len(self.usage) > 1 and self.usage[1][0] <= now - WINDOW_SECONDS:
@@ -180,7 +180,7 @@ class Autoscaler:
 
 @dataclass
 class Outcome:
-    """The result of a run. A row of `seconds` has the time, replicas, ready replicas and rejections so far."""
+    """The result of a run. A row of `seconds` contains time, replicas, ready replicas and rejections so far."""
 
     offered: int = 0
     rejected: int = 0
@@ -204,7 +204,7 @@ class Outcome:
 
 
 class Simulation:
-    """A service of `model` that is scaled by a signal of SIGNALS, or not at all if the signal is None."""
+    """A service that is scaled by a signal of SIGNALS, or has a fixed number of replicas if `signal` is None."""
 
     def __init__(self, setup: Setup, model: Model, signal: str | None):
         self.setup, self.model, self.signal = setup, model, signal
@@ -247,7 +247,7 @@ class Simulation:
         heapq.heappush(self.ends, (replica.next_end(), self.order, replica))
 
     def finish(self, now: float) -> None:
-        """Finish the requests that end by `now`."""
+        """Complete the requests that end by `now`."""
         while self.ends and self.ends[0][0] <= now:
             at, order, replica = heapq.heappop(self.ends)
             if order == replica.expected and replica.running:
@@ -255,7 +255,7 @@ class Simulation:
                 self.expect(replica)
 
     def tick(self, now: int) -> None:
-        """Do the work of a whole second: replicas become ready, metrics are read, and the autoscaler decides."""
+        """Simulate the events of a second: replicas become ready, metrics are read and the autoscaler decides."""
         setup = self.setup
         if now % RESOLUTION_SECONDS == OFFSET_SECONDS:
             self.measured = [each.utilisation(now) for each in self.replicas]
@@ -275,7 +275,7 @@ class Simulation:
         }
         wanted["both"] = max(wanted.values())
         replicas = self.autoscaler.decide(now, current, wanted[signal])
-        del self.replicas[replicas:], self.measured[replicas:]  # the newest, which finish their requests
+        del self.replicas[replicas:], self.measured[replicas:]  # the newest replicas, which complete their requests
         new = [Replica(self.setup, self.model, now + self.setup.startup) for _ in range(current, replicas)]
         self.replicas += new
         self.every += new

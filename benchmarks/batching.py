@@ -1,4 +1,4 @@
-"""Measure the gain of batching if a call takes the same time for any number of rows: python -m benchmarks.batching"""
+"""Throughput with batching for a model with constant time per call: python -m benchmarks.batching"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from benchmarks.load import check_tools
-from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers import models
 from benchmarks.service import WAYS, drive, in_way, serving
 
@@ -22,12 +22,12 @@ SETTINGS: dict[str, dict[str, int]] = {"off": {}, "on": {"MAX_BATCH_SIZE": CONNE
 
 
 @click.command()
-@click.option("--seconds", default=3, help="Seconds of each measurement.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for batching.json and .md.")
+@click.option("--seconds", default=3, help="Duration of one measurement in seconds.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for batching.json and .md.")
 def main(seconds: int, output: Path) -> None:
-    """Measure a model that takes 5 ms per call from 32 connections, with and without MAX_BATCH_SIZE.
+    """Measure the rate with and without MAX_BATCH_SIZE, for a model that takes 5 ms per call, with 32 connections.
 
-    The model runs one call at a time. Exits with 1 if the gain is less than the goal, or if a request failed.
+    The model runs one call at a time. The exit status is 1 if the gain is below the goal or if a request failed.
     """
     check_tools()
     *cpus, driver = sorted(os.sched_getaffinity(0))
@@ -50,7 +50,7 @@ def main(seconds: int, output: Path) -> None:
 
 
 def page(made: dict[str, Any]) -> str:
-    head = ["way", "req/s without", "req/s with", "gain", "p99 without", "p99 with"]
+    head = ["request", "req/s without batching", "req/s with batching", "gain", "p99 without", "p99 with"]
     lines = [
         [
             row["way"],
@@ -62,8 +62,8 @@ def page(made: dict[str, Any]) -> str:
         ]
         for row in made["rows"]
     ]
-    description = "A model that takes 5 ms a call, one at a time; 32 connections, one worker."
-    return f"{description} On {made['date']}, {made['machine']}.\n\n{markdown([head, *lines])}\n"
+    description = "The model takes 5 ms per call, with one call at a time. One worker serves 32 connections."
+    return f"{description} {measured_on(made)}\n\n{markdown([head, *lines])}\n"
 
 
 if __name__ == "__main__":

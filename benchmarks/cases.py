@@ -1,4 +1,4 @@
-"""The cases: the requests and the checks of their responses."""
+"""Benchmark cases: requests and checks of their responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ generator = np.random.default_rng(0)
 
 @dataclass(frozen=True)
 class Case:
-    """One request to measure. `check` raises an exception if the response is wrong."""
+    """A request to measure. `check` raises an exception if the response is incorrect."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers of the request over HTTP."""
+        """Return the HTTP headers of the request."""
         if self.header_length is None:
             return {"Content-Type": "application/json"}
         return {"Content-Type": "application/octet-stream", LENGTH: str(self.header_length)}
@@ -81,7 +81,7 @@ def grpc(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray, raw: b
 
 
 one, many = (generator.normal(size=(rows, 4)).astype("<f4") for rows in (1, 32))
-# With all digits of an FP64, as many clients send them.
+# Numbers with all digits of an FP64, as many clients send them.
 vector = generator.normal(size=ELEMENTS)
 block = generator.normal(size=MEBIBYTE).astype("<f4")
 single = vector.astype("<f4")

@@ -1,7 +1,7 @@
 """Measure the conversion of a DataFrame to a binary InferenceRequest and back, relative to copying its columns.
 
-`python benchmarks/frames.py [--rounds N] [--rows N]`. Both sides alternate in one process, so that
-noise affects both equally. The allocator has the service's settings.
+Run `python benchmarks/frames.py [--rounds N] [--rows N]`. The conversion and the copy alternate in
+one process, so that noise affects both. malloc has the service's settings.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=200, show_default=True, help="Number of runs of each side.")
-@click.option("--rows", default=100_000, show_default=True, help="Rows of the frame.")
+@click.option("--rounds", default=200, show_default=True, help="Number of runs of each conversion.")
+@click.option("--rows", default=100_000, show_default=True, help="Number of rows in the DataFrame.")
 def main(rounds: int, rows: int) -> None:
     configure_malloc()
     frame = make_frame(rows)

@@ -1,4 +1,4 @@
-"""Measure how a request's cost grows with its content, and the rate with workers: python -m benchmarks.growth"""
+"""Cost of a request by size, and rate by number of workers: python -m benchmarks.growth"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.cases import CASES, Case, generator
 from benchmarks.load import check_tools
-from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers import models
 from benchmarks.service import WAYS, drive, echo_case, in_way, serving, text_case
 from grpc_service.messages import ModelInferRequest
@@ -25,21 +25,21 @@ from grpc_service.messages import ModelInferRequest
 SMALL = [case for case in CASES if case.name in ("S1", "G1")]
 CONNECTIONS = 8
 TITLES = {
-    "elements": "Size of a tensor of FP32, echoed",
+    "elements": "Size of an FP32 tensor that the model returns",
     "inputs": "Number of inputs, each FP32 [1,4]",
     "rows": "Rows of a batch [N,4] for a linear model",
-    "texts": "Texts of some 45 bytes in a tensor, echoed",
-    "workers": "Workers, [1,4]. Service and load share all processors",
+    "texts": "Number of texts of about 45 bytes that the model returns",
+    "workers": "Workers, [1,4]. The service and the load generator share all CPU cores",
     "concurrency": "MAX_CONCURRENCY of one worker, [1,4]",
-    "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], of a model that waits 5 ms",
+    "concurrency of a model that waits": "MAX_CONCURRENCY of one worker, [1,4], with a model that waits 5 ms",
 }
-# The unit for the time per element, input, row or text, and its number per millisecond.
+# Unit of the time per element, input, row or text, and the number of these units per millisecond.
 EACH = {"elements": ("ns", 1e6), "inputs": ("µs", 1e3), "rows": ("µs", 1e3), "texts": ("µs", 1e3)}
 
 
 @dataclass(frozen=True)
 class Point:
-    """One service to measure: its section, the position on the axis, the application and its cases."""
+    """A service to measure: section, position on the axis, application and cases."""
 
     section: str
     at: int
@@ -86,7 +86,7 @@ def totals(count: int) -> list[Case]:
 
 
 def repeated(case: Case, count: int) -> Case:
-    """Return the case with `count` copies of its input, named x0, x1 and so on."""
+    """Return a case with `count` copies of the input, named x0, x1 and so on."""
     if case.transport == "grpc":
         request = ModelInferRequest.FromString(case.body)
         tensor, raws = request.inputs.pop(), list(request.raw_input_contents)
@@ -103,15 +103,15 @@ def repeated(case: Case, count: int) -> Case:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--seconds", default=4, help="Seconds of a measurement.")
-@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Only this one.")
-@click.option("--largest", default=10**7, help="The elements of the largest tensor.")
-@click.option("--quick", is_flag=True, help="Every third point, for a second: two minutes in all.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for growth.json, .md and .png.")
+@click.option("--seconds", default=4, help="Duration of one measurement in seconds.")
+@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Measure this section.")
+@click.option("--largest", default=10**7, help="Number of elements of the largest tensor.")
+@click.option("--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png.")
 def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
-    """Measure how the time of a request grows with its content, and the rate with workers and concurrency.
+    """Measure the time of a request by its size, and the rate by number of workers and concurrency.
 
-    The service runs on one CPU core and wrk and h2load on another, except in the section on
+    The service runs on one CPU core and wrk and h2load run on another, except in the section on
     workers.
     """
     check_tools()
@@ -142,7 +142,7 @@ def shown(point: Point | None) -> str:
 def write(rows: list[dict[str, Any]], folder: Path) -> None:
     made = {**stamp(), "rows": rows}
     (folder / "growth.json").write_text(json.dumps(made, indent=1) + "\n")
-    parts = [f"On {made['date']}, {made['machine']}."]
+    parts = [measured_on(made)]
     sections = {section: [row for row in rows if row["section"] == section] for section in TITLES}
     sections = {section: found for section, found in sections.items() if found}
     for section, found in sections.items():

@@ -1,6 +1,6 @@
-"""Memory of idle connections, and the rate of S1 next to them: python -m benchmarks.idle [--connections 10000]
+"""Memory of idle connections and their effect on the rate of S1: python -m benchmarks.idle [--connections 10000]
 
-Two services run. One has the idle connections. Both are measured in alternating rounds.
+One of two services has the idle connections. Both are measured in alternating rounds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.service.processes import Running, wait_for, workers
 @click.option("--rounds", default=7, help="Number of rounds.")
 @click.option("--seconds", default=2, help="Duration of one measurement in seconds.")
 def main(count: int, rounds: int, seconds: int) -> None:
-    """Measure what idle connections cost one worker."""
+    """Measure the effect of idle connections on the memory and the rate of a worker."""
     check_tools()
     case = next(case for case in CASES if case.name == "S1")
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]

@@ -1,4 +1,4 @@
-"""Compare the command `infer` with MLServer's on the same model, rows and machine: python -m benchmarks.infer"""
+"""Comparison of the infer command with MLServer's, with the same model, rows and machine: python -m benchmarks.infer"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import click
 import numpy as np
 import orjson
 
-from benchmarks.report import OURS, RESULTS, markdown, stamp
+from benchmarks.report import OURS, RESULTS, markdown, measured_on, stamp
 from benchmarks.servers import models
 from benchmarks.servers.start import Recipe, Server, make_mlserver, start, versions
 from tests.service.processes import Running
@@ -28,7 +28,7 @@ from tests.template.environments import LOCAL, ROOT
 COLUMNS = 10
 BATCH, IN_FLIGHT = 4096, 4
 GOAL = 5
-BINARY = "mlserver infer, a line for 4096 rows, --binary-data"
+BINARY = "mlserver infer, 4,096 rows per line, --binary-data"
 SERVERS = [
     Recipe(OURS, "-m gunicorn benchmarks.servers.ours:sums()", ("sums",)),
     Recipe(
@@ -41,24 +41,26 @@ SERVERS = [
 ]
 
 
-ABOUT = """On {date}, {machine}; {versions}.
+ABOUT = """{measured_on} Versions: {versions}.
 
-Rows of {columns} FP32 columns through a model that adds them up, from a file to a file, from the start of the process
-to its end; {in_flight} requests at once, of {batch} rows. The server has one processor, the client the other. MLServer
-reads lines of requests: a row each, which it joins to batches (measured with fewer rows, since it takes long), or
-{batch} rows each, made beforehand. Its `--binary-data`, which its help calls not fully supported, needs a server with
-binary tensors, which its own is not.
+The model adds up {columns} FP32 columns of each row. The time is that of the whole process, which reads and writes a
+file. Each command has {in_flight} requests of {batch} rows in flight. The server runs on one CPU core, the client on
+the other.
+
+`mlserver infer` reads a file with one request per line. A request has one row, which the command joins to batches, or
+{batch} rows. Single rows were measured with a shorter file. Its option `--binary-data`, which its help calls not fully
+supported, needs a server with the binary tensor extension. MLServer does not have it.
 
 {table}
 
-`infer` is {ratio:.1f} times as fast as the fastest of MLServer's without `--binary-data`, and {ratio_binary:.1f} times
-as fast as it is with that.
+`infer` is {ratio:.1f} times as fast as the fastest run of `mlserver infer` without `--binary-data`, and
+{ratio_binary:.1f} times as fast as with it.
 """
 
 
 @dataclass(frozen=True)
 class Client:
-    """A command to measure: its arguments, input and output. It processes 1/`part` of all rows."""
+    """A command to measure. It processes 1/`part` of all rows."""
 
     name: str
     source: str
@@ -103,14 +105,14 @@ def read_answers(path: Path) -> np.ndarray:
 CLIENTS = [
     Client("infer, CSV, REST", "rows.csv", ours, read_csv, servers=(OURS,)),
     Client("infer, CSV, gRPC", "rows.csv", ours_grpc, read_csv),
-    Client("mlserver infer, a line for 4096 rows", "batches.jsonl", theirs(1), read_answers),
+    Client("mlserver infer, 4,096 rows per line", "batches.jsonl", theirs(1), read_answers),
     Client(BINARY, "batches.jsonl", theirs(1, "--binary-data"), read_answers, servers=(OURS,)),
-    Client("mlserver infer, a line a row", "rows.jsonl", theirs(BATCH), read_answers, part=20),
+    Client("mlserver infer, one row per line", "rows.jsonl", theirs(BATCH), read_answers, part=20),
 ]
 
 
 def write_files(folder: Path, x: np.ndarray) -> None:
-    """Write the same rows as CSV, and as request lines with one row or one batch each."""
+    """Write the same rows as CSV and as request lines with one row or one batch each."""
     digits = (orjson.dumps(piece, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2] for piece in cut(x))
     names = ",".join(f"x{index}" for index in range(COLUMNS)).encode()
     with (folder / "rows.csv").open("wb") as file:
@@ -132,7 +134,7 @@ def request_line(x: np.ndarray) -> bytes:
 
 
 def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: int) -> dict[str, Any]:
-    """Measure one run from start to exit of the process, and check its results."""
+    """Measure a run from the start to the exit of the process, and check the results."""
     rows = len(x) // client.part
     source, out = folder / client.source, folder / "out.csv"
     if client.part > 1:
@@ -159,20 +161,20 @@ def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: in
 
 
 def processor_time() -> float:
-    """Return the CPU time of finished child processes in seconds."""
+    """Return the CPU time of terminated child processes in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rows", default=1_000_000, help=f"Rows of {COLUMNS} columns.")
+@click.option("--rows", default=1_000_000, help=f"Number of rows with {COLUMNS} columns.")
 @click.option("--rounds", default=3, help="Number of alternating measurements of each case.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for infer.json and infer.md.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for infer.json and infer.md.")
 def main(rows: int, rounds: int, output: Path) -> None:
-    """Compare `infer` with MLServer's command, each against this service and against MLServer's server.
+    """Compare `infer` with MLServer's command, both with this service and with MLServer's server.
 
-    The server runs on one CPU core and the client on another. Exits with 1 if `infer` is less than
-    five times as fast.
+    The server runs on one CPU core and the client on another. The exit status is 1 if `infer` is
+    less than five times as fast.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
@@ -205,7 +207,7 @@ def rates(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 
 def ratio(found: list[dict[str, Any]], *left_out: str) -> float:
-    """Return how many times faster `infer` with default options is than the fastest run of MLServer's command."""
+    """Return the rate of `infer` with default options relative to the fastest run of MLServer's command."""
     by_key = rates(found)
     theirs = max(
         rate for (client, _), rate in by_key.items() if client.startswith("mlserver") and client not in left_out
@@ -216,12 +218,12 @@ def ratio(found: list[dict[str, Any]], *left_out: str) -> float:
 def page(made: dict[str, Any]) -> str:
     found = made["rows"]
     mine = rates(found)[CLIENTS[0].name, OURS]
-    lines = [["client", "server", "rows", "seconds", "of them processor", "rows/s", "`infer` is times as fast"]]
+    lines = [["client", "server", "rows", "seconds", "CPU seconds", "rows/s", "ratio to `infer`"]]
     for (client, server), rate in rates(found).items():
         runs = [row for row in found if (row["client"], row["server"]) == (client, server)]
         seconds, cpu = (f"{median(row[key] for row in runs):.1f}" for key in ("seconds", "cpu"))
         lines.append([client, server, f"{runs[0]['rows']:,}", seconds, cpu, f"{rate:,.0f}", f"{mine / rate:.1f}"])
-    return ABOUT.format(**made, batch=BATCH, in_flight=IN_FLIGHT, table=markdown(lines))
+    return ABOUT.format(**made, measured_on=measured_on(made), batch=BATCH, in_flight=IN_FLIGHT, table=markdown(lines))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure the cost of each case in the process, from bytes to bytes, without network and threads.
+"""Measure the CPU time of each case in one process, from request bytes to response bytes, without network and threads.
 
 The cases are those of make bench, and requests with many inputs (total), many texts (texts) and a
 DataFrame (columns).
@@ -62,7 +62,7 @@ def columns_case() -> Case:
 
 
 def over_rest(app: Flask, case: Case) -> Callable[[], object]:
-    """Return a call of the WSGI application with the case's request. Observers run in a thread of a service."""
+    """Return a function that calls the WSGI application with the request, without observers, which have a thread."""
     if "service" in app.extensions:
         app.extensions["service"].plane.observer_queue.observers.clear()
     fixed = {
@@ -90,7 +90,7 @@ def over_rest(app: Flask, case: Case) -> Callable[[], object]:
 
 
 def start_response(*response: Any) -> Callable[[bytes], object]:
-    """Ignore the status and headers of a response."""
+    """Ignore the status and the headers of a response."""
     return lambda data: None
 
 
@@ -100,7 +100,7 @@ def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
 
 
 def micros(call: Callable[[], object]) -> float:
-    """Return the median over rounds of a call's CPU time, in µs. Other processes do not count."""
+    """Return the median CPU time of a call in µs, over several rounds."""
     begun, count = time.perf_counter(), 0
     while time.perf_counter() - begun < ROUND_SECONDS:
         call()
@@ -115,8 +115,8 @@ def micros(call: Callable[[], object]) -> float:
 
 
 @click.command(help=__doc__)
-@click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
-@click.option("--profile", is_flag=True, help="Show where the time goes, by cProfile.")
+@click.option("--case", "names", multiple=True, metavar="NAME", help="Measure only this case.")
+@click.option("--profile", is_flag=True, help="Print a profile of each case (cProfile).")
 def main(names: tuple[str, ...], profile: bool) -> None:
     configure_malloc()
     apps = {"linear": ours.linear(), "echo": ours.echo(), "total": ours.total(INPUTS), "texts": ours.texts()}

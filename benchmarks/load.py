@@ -1,4 +1,4 @@
-"""The load generators: wrk for REST, h2load for gRPC. Each connection always waits for a response."""
+"""Load generators: wrk for REST and h2load for gRPC. Each connection has one request in flight."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_tools() -> None:
 
 
 def measure(case: Case, server: Running, seconds: int, connections: int, cpus: Sequence[int]) -> Row:
-    """Send requests of one case from the CPU cores `cpus`."""
+    """Run the load generator for a case on the CPU cores `cpus`."""
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
     send, address = (wrk, server.http) if case.transport == "http" else (h2load, server.grpc)
     before = cpu_seconds(server.process.pid)
@@ -78,7 +78,7 @@ def h2load(case: Case, address: str, seconds: int, connections: int, pinned: lis
     said = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
     if not log.read_bytes():
         return Row(0, seconds * 1000, seconds * 1000, 1)
-    # Each line has the time of the request, its status, and its latency in µs.
+    # Each line contains the time of the request, its status and its latency in µs.
     status, micros = np.loadtxt(log, int, usecols=(1, 2), ndmin=2).T
     p50, p99 = np.percentile(micros, [50, 99]) / 1000
     rate = float(re.findall(r"([\d.]+) req/s", said)[0])

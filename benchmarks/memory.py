@@ -1,4 +1,4 @@
-"""Measure the memory that a request needs, and check for leaks under load: python -m benchmarks.memory"""
+"""Memory of requests, and a check for leaks under load: python -m benchmarks.memory"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.cases import Case
 from benchmarks.load import check_tools, measure
 from benchmarks.mixed import LIMIT, make_calls, send_at_random
-from benchmarks.report import RESULTS, markdown, stamp
+from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers.start import MIB, memory
 from benchmarks.service import JSON, WAYS, drive, echo_case, serving
 
@@ -33,7 +33,7 @@ MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4
 
 
 def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
-    """Measure the peak by transport, body size and concurrency, each with a new service."""
+    """Measure the peak memory by transport, body size and concurrency, each with a new service."""
     turns = [(way, size, count) for way in WAYS for size in megabytes for count in IN_FLIGHT]
     rows = []
     with click.progressbar(turns, label="bodies", item_show_func=lambda turn: str(turn or "")) as bar:
@@ -46,10 +46,10 @@ def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
-    """Return the peak from the kernel's high-water mark, as a multiple of the bodies in flight."""
+    """Return the peak memory (VmHWM) as a multiple of the bodies in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
-        measure(small, running, 1, max(IN_FLIGHT), cpus)  # loads all threads and modules first
+        measure(small, running, 1, max(IN_FLIGHT), cpus)  # starts all threads and imports all modules
         master = running.process.pid
         worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
         idle = held(worker, "VmRSS")
@@ -90,7 +90,7 @@ def measure_load(minutes: float, clients: int) -> dict[str, Any]:
 
 
 def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
-    """Return the growth in the second half, and whether the last tenth needs more than the second tenth."""
+    """Return the growth in the second half, and compare the last tenth with the second tenth."""
     taken, held = np.array(samples).T
     tenth, half = len(held) // 10, len(held) // 2
     first, last = float(np.median(held[tenth : 2 * tenth])), float(np.median(held[-tenth:]))
@@ -100,14 +100,14 @@ def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--minutes", default=10.0, help="Minutes of the load. 0 omits it.")
-@click.option("--clients", default=6, help="Clients of the load.")
-@click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Megabytes of a body. 0 omits them.")
-@click.option("--output", type=Path, default=RESULTS, help="The folder for memory.json, .md and .png.")
+@click.option("--minutes", default=10.0, help="Duration of the load in minutes. 0 omits it.")
+@click.option("--clients", default=6, help="Number of clients.")
+@click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Size of a body in MB. 0 omits bodies.")
+@click.option("--output", type=Path, default=RESULTS, help="Directory for memory.json, .md and .png.")
 def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path) -> None:
     """Measure the memory of a request as a multiple of its body, and check for leaks under a mixed load.
 
-    Exits with 1 if the service needs more memory at the end than after the first tenth of the load.
+    The exit status is 1 if the service needs more memory at the end than after the first tenth.
     """
     check_tools()
     made = stamp() | {"bodies": measure_bodies([size for size in megabytes if size])}
@@ -128,22 +128,22 @@ def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path)
 
 def page(made: dict[str, Any]) -> str:
     """Return the tables."""
-    parts = [f"On {made['date']}, {made['machine']}."]
+    parts = [measured_on(made)]
     if rows := made["bodies"]:
         cells = {
             (row["way"], row["megabytes"], row["in_flight"]): f"{row['peak']:.1f} ({row['kept']:.1f})" for row in rows
         }
         sizes = list(dict.fromkeys(row["megabytes"] for row in rows))
         columns = [(size, count) for size in sizes for count in IN_FLIGHT]
-        head = ["way", *(f"{count} of {size} MB" for size, count in columns), "goal"]
+        head = ["request", *(f"{count} of {size} MB" for size, count in columns), "goal"]
         lines = [[way, *(cells[(way, *column)] for column in columns), str(GOALS[way])] for way in WAYS]
-        parts.append("## Memory above idle, times the bodies in flight: the peak (what is kept)")
+        parts.append("## Peak memory above idle, divided by the size of the bodies in flight (memory that stays)")
         parts.append(markdown([head, *lines]))
     if load := made.get("load"):
         head = ["requests", "MiB after the warm-up", "MiB at the end", "MiB per minute, second half"]
         values = (load["first_mib"], load["last_mib"], load["mib_a_minute"])
         line = [f"{sum(load['answered'].values()):,}", *(f"{value:.2f}" for value in values)]
-        parts.append(f"## Memory under a mixed load of {load['minutes']:g} minutes")
+        parts.append(f"## Memory during a mixed load of {load['minutes']:g} minutes")
         parts.append(markdown([head, line]))
     return "\n\n".join(parts) + "\n"
 

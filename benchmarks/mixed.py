@@ -1,4 +1,4 @@
-"""A mixed load: small and large requests over every transport, valid and invalid, on short-lived connections."""
+"""Mixed load: small and large, valid and invalid requests over all transports, on short-lived connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.service import WAYS, echo_case, in_way
 from tests.service.processes import Running
 
 LIMIT = 4 * 2**20  # the service's MAX_REQUEST_BYTES
-# The share of valid responses that is checked, because checking a large one takes the client longer than the
+# Share of valid responses to check. For large responses, the check takes the client longer than the
 # request.
 CHECKED = 0.1
 CHANNEL = [
@@ -76,7 +76,7 @@ def make_calls() -> dict[str, Call]:
 
 
 def send_at_random(running: Running, calls: dict[str, Call], end: float, answered: Counter, wrong: list[str]) -> None:
-    """Send random calls until `end`, and open a new connection and channel after up to 50 of them."""
+    """Send random calls until `end`. Open a new connection and channel after at most 50 calls."""
     while time.monotonic() < end:
         connection = http.client.HTTPConnection(running.http, timeout=60)
         with grpc.insecure_channel(running.grpc, CHANNEL) as channel:

@@ -1,4 +1,4 @@
-"""The results as a table with ratios, as rows in JSON, and as a plot."""
+"""Report of the results: a table with ratios, rows in JSON, and a plot."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ from benchmarks.servers.start import Server
 RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"
 OTHERS = ["MLServer", "KServe", "Triton", "BentoML", BARE]
-LEGEND = "A case has requests per second (p50 / p99 latency in ms), and the CPU time of the server per request in µs."
+LEGEND = """Each cell has the requests per second, the latency in ms as (p50 / p99), and the CPU time of the server per
+request in µs. The columns *times* have the rate of this service divided by that of the other server."""
 TITLES = {case.name: case.title for case in CASES}
 
 
 def stamp() -> dict[str, Any]:
-    machine = f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}"
+    machine = f"{platform.machine()} with {os.cpu_count()} CPU cores and Python {platform.python_version()}"
     return {"date": date.today().isoformat(), "machine": machine}
 
 
+def measured_on(made: dict[str, Any]) -> str:
+    """Return a sentence with the date and the machine, from the result of `stamp()`."""
+    return f"Measured on {made['date']}, on {made['machine']}."
+
+
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown. The first line is the head."""
+    """Return a Markdown table. The first line is the header."""
     return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(lines[0]), *lines[1:]))
 
 
 class Results:
-    """The rows by case and server. A ratio is the median of the ratios of each round."""
+    """Rows by case and server. A ratio is the median of the ratios of all rounds."""
 
     def __init__(self, how: str) -> None:
         self.rows: dict[str, dict[str, list[Row]]] = {}
@@ -64,11 +70,11 @@ class Results:
 
     @property
     def others(self) -> list[str]:
-        """Return the names of the other servers that this machine can start."""
+        """Return the names of the other servers that could be started."""
         return [name for name in OTHERS if name in self.starts]
 
     def table(self) -> str:
-        """Return the table in Markdown."""
+        """Return the Markdown table."""
         names = [OURS, *self.others]
         lines = [["case", *names, *(f"times {name}" for name in self.others)]]
         for case in self.rows:
@@ -99,10 +105,10 @@ class Results:
         ]
         made["left out"] = self.left_out
         (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
-        left_out = "".join(f"\n{each['case']}, {each['server']}: {each['reason']}\n" for each in self.left_out)
-        (folder / "results.md").write_text(
-            f"On {made['date']}, {made['machine']}; {self.how}.\n\n{self.table()}\n{left_out}"
+        left_out = "".join(
+            f"\n{each['server']} does not support {each['case']}: {each['reason']}\n" for each in self.left_out
         )
+        (folder / "results.md").write_text(f"{measured_on(made)} {self.how}\n\n{self.table()}\n{left_out}")
         self.plot(folder / "results.png")
 
     def plot(self, path: Path) -> None:

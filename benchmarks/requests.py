@@ -1,4 +1,4 @@
-"""Send one request of a case with a plain client."""
+"""Clients that send one request of a case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def send_request(case: Case, server: Running) -> Answer:
 
 
 class Unsupported(Exception):
-    """The server rejects the request of a case."""
+    """The server does not support the request of a case."""
 
 
 def send_http_request(case: Case, address: str) -> Answer:

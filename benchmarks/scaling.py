@@ -1,9 +1,9 @@
-"""Simulate replicas under bursty load, with Kubernetes' autoscaler on CPU utilization and on requests in flight.
+"""Simulate bursty load on replicas that Kubernetes scales by CPU utilization or by requests in flight.
 
 python -m benchmarks.scaling --help    # --picture needs matplotlib
 
-Every request is simulated like in the service: MAX_CONCURRENCY run in a replica, MAX_QUEUE_SIZE wait,
-and others are rejected. docs/growing.md describes the results.
+A replica processes requests like the service: it runs MAX_CONCURRENCY requests, queues
+MAX_QUEUE_SIZE and rejects others. benchmarks/README.md describes the results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.autoscaler import Model, Outcome, Setup, Simulation
 
-# Colors that are distinguishable with color blindness, and line styles.
+# Colors that color-blind readers can distinguish, and line styles.
 SIGNALS = {"CPU": ("#0072B2", "-", 1.5), "in flight": ("#E69F00", "-", 2.5), "both": ("#000000", "--", 1.3)}
 LABELS = {"CPU": "scaled on CPU", "in flight": "on requests in flight", "both": "on both, the larger"}
 
@@ -50,7 +50,7 @@ def table(found: dict[tuple[str, str], Outcome]) -> str:
 
 
 def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> None:
-    """Draw one column of panels per model: the replicas with the load, and the rejections."""
+    """Draw one column of panels per model: replicas and load above rejections."""
     import matplotlib.pyplot as plt
 
     figure, grid = plt.subplots(2, 2, figsize=(10, 5.5), sharex=True, sharey="row", layout="constrained")
@@ -58,7 +58,7 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
     for column, name in enumerate(dict.fromkeys(name for name, _ in found)):
         upper, lower = grid[:, column]
         capacity = capacity_of(setup, name)
-        upper.fill_between(times / 60, rates / capacity, color="0.87", label="what the load would fill")
+        upper.fill_between(times / 60, rates / capacity, color="0.87", label="replicas that the load needs")
         for signal, (colour, style, width) in SIGNALS.items():
             line = {"color": colour, "linestyle": style, "linewidth": width}
             second, replicas, _, rejected = np.array(found[name, signal].seconds, float).T
@@ -79,7 +79,7 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
 
 
 def capacity_of(setup: Setup, name: str) -> float:
-    """Return the requests per second that one replica can serve."""
+    """Return the capacity of a replica in requests per second."""
     return setup.cores / setup.cpu if name == "computes" else setup.concurrency / (setup.wait + setup.wait_cpu)
 
 
@@ -94,10 +94,10 @@ def options(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--picture", type=click.Path(path_type=Path), help="draw it there: benchmarks/results/scaling.png")
+@click.option("--picture", type=click.Path(path_type=Path), help="Image file for the chart, such as scaling.png.")
 @options
 def main(picture: Path | None, **figures: Any) -> None:
-    """Simulate a bursty load, with replicas scaled on CPU and on requests in flight, and print the results."""
+    """Simulate bursty load on replicas that are scaled by CPU utilization or requests in flight. Print the results."""
     setup = Setup(**figures)
     if setup.low > setup.high:
         raise click.ClickException(f"--low {setup.low} is more than --high {setup.high}")

@@ -1,4 +1,4 @@
-"""Start only this service with settings, and send load to it over each of the four transports."""
+"""Start this service with settings, and send load over each of the four transports."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WAYS: dict[str, Callable[..., Case]] = {
     "gRPC typed": partial(grpc, raw=False),
 }
 REST = (JSON, "REST binary")
-# A measurement lasts at least as long as this number of sequential responses.
+# Minimum duration of a measurement, as a number of sequential responses.
 ANSWERS_AT_LEAST = 5
 
 
 def in_way(way: str, model: str, x: np.ndarray, y: np.ndarray) -> Case:
-    """Return a case for the transport. In JSON, `x` may be FP64 with few digits, as careful clients send it."""
+    """Return a case for the transport `way`. For JSON, `x` can be FP64, so that its numbers have few digits."""
     return WAYS[way]("", way, model, x if way == JSON else x.astype("<f4"), y)
 
 
@@ -82,11 +82,11 @@ def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]
 def drive(
     case: Case, running: Running, seconds: int, connections: int, cpus: Sequence[int], is_warm: bool = False
 ) -> Row:
-    """Check a response and measure for at least `seconds`.
+    """Check a response, run a warm-up and measure for at least `seconds`.
 
-    Unless it `is_warm`, run a warm-up of the same length before.
-    The load generators exit before their last responses, so requests of the warm-up may still be
-    running.
+    Omit the warm-up if `is_warm` is set.
+    Load generators exit before their last responses arrive, so requests of the warm-up can overlap
+    with the measurement.
     """
     begun = time.perf_counter()
     answer = send_request(case, running)

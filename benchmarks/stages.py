@@ -1,6 +1,6 @@
-"""CPU time of a request by stage, measured in one process: python -m benchmarks.stages [--case S1]
+"""CPU time of a request by stage, in one process: python -m benchmarks.stages [--case S1]
 
-A worker needs more CPU time per request (python -m benchmarks.versus), for system calls and threads.
+A worker needs more CPU time per request for system calls and threads (python -m benchmarks.versus).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ REQUESTS = 128  # observers receive contexts in groups
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--case", "name", default="S1", help="A case over REST.")
+@click.option("--case", "name", default="S1", help="REST case to measure.")
 def main(name: str) -> None:
-    """Measure where the CPU time of a request goes."""
+    """Measure the CPU time of each stage of a request."""
     configure_malloc()
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
@@ -78,7 +78,7 @@ def main(name: str) -> None:
         context.ended, context.received, context.sent = context.predicted + 1e-5, len(case.body), len(body)
     logs = AccessLog("text"), AccessLog("json")
     argument = request.inputs[0].data
-    model = infer.plane._adapter._predict  # only the owner's function
+    model = infer.plane._adapter._predict  # the function in predict.py
     predict = micros(lambda: model(None, argument))
     inference = micros(lambda: infer.plane.infer(request, make_context()))
     stages = {
@@ -100,7 +100,7 @@ def main(name: str) -> None:
 
 
 def write_lines(log: AccessLog, contexts: list[RequestContext]) -> list[str]:
-    """Format the lines of requests that have ended."""
+    """Format access log lines for completed requests."""
     return [log.format(log.fields(context, context.ended, logging.INFO)) for context in contexts]
 
 

@@ -1,8 +1,8 @@
-"""Compare the speed of this checkout with another one in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
+"""Comparison of this checkout with another one in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
 
-Use it to see what a change costs: `git worktree add ../before HEAD~1`, install that checkout's
-dependencies, and compare. Ratios are of pairs of runs in the same round, so that a machine that
-slows down has no effect.
+Use it to measure the effect of a change: run `git worktree add ../before HEAD~1`, install the
+dependencies there, and compare. Each ratio compares two runs of the same round, so it does not
+depend on changes in the speed of the machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
 @click.option("--connections", default=8, help="Number of connections that always wait for a response.")
 @click.option("--case", "names", multiple=True, default=NAMES, type=click.Choice(list(ALL)), help="Measure this case.")
 def main(other: Path, python: Path | None, rounds: int, seconds: int, connections: int, names: tuple[str, ...]) -> None:
-    """Compare rate, latency and CPU time per request with those of the checkout in OTHER."""
+    """Compare rate, latency and CPU time per request with the checkout in OTHER."""
     check_tools()
     cases = [ALL[name] for name in names]
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
@@ -98,7 +98,7 @@ def responds(case: Case, running: Running) -> bool:
 
 
 def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
-    """Check a response, and measure. No request may fail."""
+    """Check a response and measure. Raise an exception if a request fails."""
     case.check(*send_request(case, running))
     row = measure(case, running, seconds, connections, [cpu])
     if row.failed:

@@ -1,1 +1,1 @@
-"""Inject faults into the running service and count the effects on clients' requests: python -m chaos"""
+"""Chaos tests, which inject faults into a running service and count failed requests of clients: python -m chaos"""

@@ -1,4 +1,4 @@
-"""Inject faults into the running service and count the effects on clients: make chaos, or python -m chaos --help"""
+"""The command line of the chaos tests: make chaos, or python -m chaos --help"""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from chaos.scenarios import SCENARIOS, Options, Scenario
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(SCENARIOS)))
-@click.option("--seconds", default=10.0, help="Seconds of a load.")
+@click.option("--seconds", default=10.0, help="Duration of the load in seconds.")
 @click.option("--restarts", default=100, help="Number of workers to replace in `restarts`.")
 @click.option(
     "--output", type=Path, help="Directory for results.json and .md. [default: chaos/results, if all scenarios run]"
 )
 def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | None) -> None:
-    """Run scenarios with faults, each against its own gunicorn processes under load over both protocols.
+    """Run scenarios that inject faults into a service under load over both protocols.
 
-    Run the NAMEd scenarios, or all. The exit status is 1 if a scenario fails. A full run writes its
-    results to chaos/results and chaos/README.md.
+    Run the scenarios NAME, or all scenarios by default. The exit status is 1 if a scenario fails. A
+    full run writes its results to chaos/results and chaos/README.md.
     """
     rows = []
     for name in names or SCENARIOS:
@@ -35,14 +35,14 @@ def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | N
         print_outcome(outcome)
     click.echo(table(rows))
     if output or not names:
-        write(output or RESULTS, rows, f"loads of {seconds:g} s")
+        write(output or RESULTS, rows, f"Each load takes {seconds:g} s.")
     if not (output or names):
         quote(rows)
     sys.exit(any(row["faults"] for row in rows))
 
 
 def attempt(scenario: Scenario, options: Options) -> Outcome:
-    """Return the outcome of a scenario. A scenario that raises an error fails."""
+    """Run a scenario and return the outcome. If the scenario raises an exception, it fails."""
     try:
         return scenario.run(options)
     except (AssertionError, OSError) as error:

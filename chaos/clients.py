@@ -1,8 +1,8 @@
-"""A client per protocol: it sends a request, checks the response, and returns the outcome as text.
+"""Clients for both protocols, which send a request, check the response, and return the outcome as text.
 
-A request succeeds, is rejected so that a client may retry (a refused connection, 503 with
-Retry-After, UNAVAILABLE, RESOURCE_EXHAUSTED), or times out. Anything else is a loss, and the text
-describes it.
+A request succeeds, times out, or is rejected so that a client can retry it (connection refused, 503
+with Retry-After, UNAVAILABLE, RESOURCE_EXHAUSTED). Other outcomes are losses, which the text
+describes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FP64 = struct.Struct("<d")
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of the clients of one protocol.
+    """The settings of the clients for one protocol.
 
-    Each of `clients` has one request at a time. It uses one of `addresses` until that address rejects a
-    request. Clients send the next request immediately, or all together `rate` per second. A request
-    has a deadline of `timeout` seconds, if set. No client waits longer than `patience`. With
-    `fresh`, each request opens a connection.
+    Each of the `clients` has one request in flight. It uses one of the `addresses` until that address
+    rejects a request. Clients send the next request immediately, or all clients send `rate` requests
+    per second. `timeout` is the deadline of requests in seconds, `patience` the maximum wait. With
+    `fresh`, each request uses a new connection.
     """
 
     protocol: str
@@ -61,7 +61,7 @@ class Client:
         return self.plan.addresses[self.rejections % len(self.plan.addresses)]
 
     async def send_request(self) -> str:
-        """Return the outcome of a request. After a rejection, the next request goes to another address."""
+        """Send a request and return the outcome. After a rejection, use another address for the next request."""
         outcome = await self.send(time.monotonic() + self.plan.timeout)
         if self.plan.fresh or (outcome == REJECTED and len(self.plan.addresses) > 1):
             await self.close()
@@ -76,7 +76,7 @@ class Client:
 
 
 class Rest(Client):
-    """A REST client that keeps its connection open."""
+    """A REST client with a persistent connection."""
 
     sock: socket.socket | None = None
     is_timed_out = False
@@ -98,7 +98,7 @@ class Rest(Client):
             alarm.cancel()
 
     async def connect(self) -> None:
-        """Open a new connection if the service has closed the previous one."""
+        """Open a connection if the service has closed the previous one."""
         if self.sock is not None:
             try:
                 self.sock.recv(1, socket.MSG_PEEK)
@@ -127,7 +127,7 @@ class Rest(Client):
         return b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
     async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
-        """Return the head and body of the response. Raise ConnectionError if it is missing or incomplete."""
+        """Return the head and the body of the response. Raise ConnectionError if it is missing or incomplete."""
         assert self.sock is not None
         await asyncio.get_running_loop().sock_sendall(self.sock, request)
         data, end, length = b"", -1, 0

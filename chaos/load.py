@@ -1,6 +1,6 @@
-"""Run the clients of one protocol in a separate process until stdin ends: python -m chaos.load PLAN
+"""Run the clients for one protocol in a separate process until stdin ends: python -m chaos.load PLAN
 
-It prints one line at the start, and its tally after the responses to all requests have arrived.
+The process prints a line when it starts, and its tally after all responses have arrived.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from chaos.clients import CLIENTS, REJECTED, SUCCEEDED, TIMED_OUT, Client, Plan
 from tests.service.processes import Running
 
 ROOT = Path(__file__).resolve().parents[1]
-# The wait of a client after a rejection, if the plan has no rate.
+# Pause of a client after a rejection if the plan has no rate.
 REST_SECONDS = 0.01
 
 
 @dataclass
 class Tally:
-    """The counts of a protocol's requests by outcome.
+    """Numbers of requests by outcome, for one protocol.
 
     Times are in seconds. Latencies are those of successful requests.
     `pause` is the longest time without a response. `deadline_error_p99` is the 99th percentile of the
-    time until a client received an error about an expired deadline.
+    time until a client received a Deadline exceeded error.
     """
 
     seconds: float = 0
@@ -58,12 +58,12 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Return the responses per second."""
+        """Return the rate of responses per second."""
         return self.succeeded / self.seconds if self.seconds else 0
 
 
 class Clients:
-    """All clients of a plan and their counts."""
+    """All clients of a plan, with their tally."""
 
     def __init__(self, plan: Plan):
         self.plan, self.stopping = plan, asyncio.Event()
@@ -95,7 +95,7 @@ class Clients:
         )
 
     async def work(self, client: Client) -> None:
-        """Send the requests of one client."""
+        """Send requests from one client."""
         while not self.stopping.is_set():
             if self.plan.rate:
                 await self.wait_until_due()
@@ -124,9 +124,9 @@ class Clients:
 
 @contextmanager
 def load(services: Sequence[Running], **plan: Any) -> Iterator[dict[str, Tally]]:
-    """Put load on both protocols in the block, and fill in the tallies by protocol afterward.
+    """Run load over both protocols for the duration of the block. Then fill in the tallies by protocol.
 
-    `plan` has fields of Plan.
+    `plan` contains fields of Plan.
     """
     tallies: dict[str, Tally] = {}
     with ExitStack() as stack:

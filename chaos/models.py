@@ -16,10 +16,10 @@ from tests.service import models
 
 
 def echo() -> Flask:
-    """Return a model that echoes `x`, FP64 [1], as `y` after CHAOS_SECONDS. `x` is the time of the request's deadline.
+    """Return a model that returns `x`, FP64 [1], as `y` after CHAOS_SECONDS. `x` is the deadline of the request.
 
-    If CHAOS_NOTES names a file, each request appends the seconds between that time and its start.
-    load() fails if the file CHAOS_BROKEN exists, and waits while the file CHAOS_WAIT exists.
+    If CHAOS_NOTES is set, each request appends the seconds from its deadline to its start to that
+    file. load() fails if the file CHAOS_BROKEN exists, and waits while the file CHAOS_WAIT exists.
     """
     seconds, notes = float(os.environ.get("CHAOS_SECONDS", 0)), os.environ.get("CHAOS_NOTES")
     file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if notes else None
@@ -42,5 +42,5 @@ def echo() -> Flask:
 
 
 def exists(variable: str) -> bool:
-    """Return whether the file that this environment variable names exists."""
+    """Return True if the file in this environment variable exists."""
     return variable in os.environ and Path(os.environ[variable]).exists()

@@ -1,7 +1,7 @@
-"""Measure how much memory PRELOAD_MODEL saves, on Linux: python -m chaos.preload
+"""Memory that PRELOAD_MODEL saves, on Linux: python -m chaos.preload
 
-Workers serve a model of 500 MB: one and four workers with separate copies, then four that share
-one. The memory is the sum of PSS over the master and its workers, which counts a shared page once.
+The model needs 500 MB. One and four workers load separate copies, then four workers share a copy.
+The memory is the sum of PSS over the master and its workers, which counts shared pages once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_REQUESTS = 10_000
 
 
 def heavy() -> Flask:
-    """Return a model of random bytes. predict() reads all of them and returns the worker's PID."""
+    """Return a model of random bytes. predict() reads all bytes and returns the worker's PID."""
 
     def load() -> np.ndarray:
         return np.frombuffer(np.random.default_rng(0).bytes(MODEL_BYTES), np.uint8)
@@ -44,7 +44,7 @@ def heavy() -> Flask:
 
 
 def main() -> int:
-    """Return 1 if four workers need more than GOAL times the memory of one."""
+    """Run the measurement. Return 1 if four workers need more than GOAL times the memory of one."""
     megabytes = {case: measure(*case) for case in ((1, "off"), (4, "off"), (4, "on"))}
     alone = megabytes[1, "off"]
     print("workers  PRELOAD_MODEL  memory, MB  times")
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def measure(count: int, preload: str) -> float:
-    """Return the memory in MB of a service with `count` workers, after each has served requests."""
+    """Return the memory in MB of a service with `count` workers after each has served requests."""
     with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload) as service:
         wait_for(lambda: len(workers(service)) == count)
         responses = dict.fromkeys(workers(service), 0)

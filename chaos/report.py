@@ -1,4 +1,4 @@
-"""The results as tables in Markdown and as JSON."""
+"""Report of the results: Markdown tables and JSON."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import markdown, stamp
+from benchmarks.report import markdown, measured_on, stamp
 from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
-HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "p50 / p99 of REST, of gRPC, ms"]
+HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "REST p50 / p99, gRPC p50 / p99, ms"]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
-# The part of the page that a full run replaces.
+# The part of chaos/README.md that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
 COUNTS = ["sent", "succeeded", "rejected", "timed_out", "losses"]
 
@@ -41,13 +41,13 @@ class Outcome:
 
 
 def row(name: str, title: str, seconds: float, outcome: Outcome) -> dict[str, Any]:
-    """Return the scenario's row of results.json."""
+    """Return the scenario's row for results.json."""
     tallies = {protocol: asdict(tally) for protocol, tally in outcome.tallies.items()}
     return {"name": name, "title": title, "seconds": round(seconds, 1), **asdict(outcome), "tallies": tallies}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows of results.json as two tables in Markdown: counts and latencies, and other figures."""
+    """Return two Markdown tables from the rows of results.json: counts and latencies, and other figures."""
     figures = []
     for row in rows:
         for index, (name, value) in enumerate(row["figures"].items()):
@@ -70,7 +70,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
     faults = "".join(f"\n{row['name']} did not hold: {fault}\n" for row in rows for fault in row["faults"])
-    (folder / "results.md").write_text(f"On {made['date']}, {made['machine']}; {how}.\n\n{table(rows)}\n{faults}")
+    (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{table(rows)}\n{faults}")
 
 
 def quoted(page: str) -> str:
@@ -80,5 +80,5 @@ def quoted(page: str) -> str:
 
 
 def quote(rows: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
-    """Replace the tables of the page."""
+    """Replace the tables in the page."""
     page.write_text(TABLES.sub(lambda _: table(rows), page.read_text()))

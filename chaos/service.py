@@ -21,14 +21,14 @@ PATIENCE = 30
 
 @contextmanager
 def serving(workers: int = 2, **settings: Any) -> Iterator[Running]:
-    """Start the service and wait until all workers are ready. It must exit with 0 at the end."""
+    """Start the service and wait until all workers are ready. At the end, check that it exits with status 0."""
     with gunicorn(ROOT, APP, WORKERS=workers, **settings) as service:
         wait(lambda: loads(service) == workers, "the workers were not ready")
         yield service
 
 
 def wait(condition: Callable[[], bool], fault: str, patience: float = PATIENCE) -> float:
-    """Wait for the condition and return the seconds. Raise AssertionError with `fault` after `patience` seconds."""
+    """Wait for the condition and return the duration. Raise AssertionError with `fault` after `patience` seconds."""
     begun = time.monotonic()
     while not condition():
         assert time.monotonic() < begun + patience, f"{fault} within {patience} s"
@@ -46,7 +46,7 @@ def workers(service: Running) -> set[int]:
 
 
 def replace_workers(service: Running) -> float:
-    """Send SIGHUP, and return the seconds until new workers have replaced the old ones."""
+    """Send SIGHUP and return the seconds until new workers have replaced the old ones."""
     before = workers(service)
     service.process.send_signal(signal.SIGHUP)
     return wait(
@@ -55,7 +55,7 @@ def replace_workers(service: Running) -> float:
 
 
 def kill_worker(service: Running) -> float:
-    """Send SIGKILL to a worker, and return the seconds until its replacement is ready."""
+    """Send SIGKILL to a worker and return the seconds until its replacement is ready."""
     before = loads(service)
     os.kill(min(workers(service)), signal.SIGKILL)
     return wait(lambda: loads(service) > before, "no worker came in the place of the one that was killed")

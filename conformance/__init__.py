@@ -1,1 +1,1 @@
-"""Test a live server of the Open Inference Protocol v2 against docs/protocol.md: python -m conformance --help"""
+"""Conformance tests for servers of the Open Inference Protocol v2 (docs/protocol.md): python -m conformance --help"""

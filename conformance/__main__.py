@@ -1,4 +1,4 @@
-"""The command: python -m conformance --http http://127.0.0.1:8080 --grpc 127.0.0.1:8081 --model conformance"""
+"""Entry point: python -m conformance --http http://127.0.0.1:8080 --grpc 127.0.0.1:8081 --model conformance"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests with binary data."""
+"""Requests with binary tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TENSORS: dict[str, tuple[str, list[int], list]] = {
 
 
 def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, Any], bytes]:
-    """Return an input of TENSORS and its bytes, which are empty for JSON. Other members replace its own."""
+    """Return an input of TENSORS and its bytes, or b"" for JSON. `members` replace members of the input."""
     datatype, shape, values = TENSORS[name]
     if not binary:
         return {**head(f"{name}_in", datatype, shape, values), **members}, b""
@@ -30,19 +30,19 @@ def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, An
 
 
 def requested_output(name: str, binary: bool | None = True) -> dict[str, Any]:
-    """Return the requested output: binary, JSON, or as the request sets."""
+    """Return a requested output in binary form or JSON. If `binary` is None, the request's parameter applies."""
     return {"name": f"{name}_out", **({} if binary is None else {"parameters": {"binary_data": binary}})}
 
 
 def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, size: Any = None) -> Reply:
-    """Send one binary input and return the reply with binary output."""
+    """Send a binary input and return the reply with binary output."""
     parameters = {"binary_data_size": len(blob) if size is None else size}
     made = {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters}
     return rest.post({"inputs": [made], "outputs": [requested_output(name)]}, blob)
 
 
 def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON and the bytes of a response with binary outputs (B7)."""
+    """Return the JSON and the binary data of a response (B7)."""
     success(reply)
     assert LENGTH in reply.headers
     length = int(reply.headers[LENGTH])

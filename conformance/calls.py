@@ -1,4 +1,4 @@
-"""Describe gRPC calls as text, for reports of failed cases."""
+"""Text representation of gRPC calls, for reports of failed cases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ PARSED_BYTES_AT_MOST = 100_000
 
 
 class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Record the last call of a channel."""
+    """Records the last call of a channel, and the error messages of all calls."""
 
     def __init__(self, last: LastExchange):
         self.last = last
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
         self.last.response, self.last.request = "", f"{details.method}\n{text_of(details.method, request)}".strip()
-        return continuation(details, request)
+        call = continuation(details, request)
+        call.add_done_callback(self.record_error)
+        return call
+
+    def record_error(self, call: grpc.Call) -> None:
+        if call.code() is not grpc.StatusCode.OK and (message := call.details()):
+            self.last.record_message(call.code().name, message)
 
     def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
         self.last.response, self.last.request = "", details.method
@@ -31,7 +37,7 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
 
 def text_of(method: str, request: Any) -> str:
-    """Return a message, or its bytes, as text. Bytes that are invalid or too long are shown as bytes."""
+    """Return a message as text, or its bytes if it is invalid or too long."""
     if not isinstance(request, bytes):
         return cut(request)
     service, _, name = method[1:].partition("/")

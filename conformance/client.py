@@ -1,4 +1,4 @@
-"""A REST client that uses sockets and http.client directly, so that no library hides a fault of the server."""
+"""REST client with sockets and http.client, because other libraries can hide errors of the server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import io
 import json
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,10 +20,23 @@ SHOWN_BYTES = 500
 
 @dataclass
 class LastExchange:
-    """The last request and the last REST response as shortened text. Several clients can share it."""
+    """The last request and the last REST response as truncated text. Several clients can share an instance.
+
+    `messages` contains the error messages of all responses, with their statuses.
+    """
 
     request: str = ""
     response: str = ""
+    messages: set[tuple[str, str]] = field(default_factory=set)
+
+    def record_reply(self, reply: Reply) -> None:
+        self.response = repr(reply)
+        if reply.status_code >= 400 and reply.data.startswith(b'{"error"'):
+            with suppress(ValueError):  # a server may send invalid JSON
+                self.record_message(str(reply.status_code), reply.json["error"])
+
+    def record_message(self, status: str, message: str) -> None:
+        self.messages.add((status, str(message).encode(errors="backslashreplace").decode()))
 
 
 def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
@@ -34,7 +48,7 @@ def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
 
 @dataclass(repr=False)
 class Reply:
-    """One complete response."""
+    """A complete response."""
 
     status_code: int
     headers: http.client.HTTPMessage
@@ -64,18 +78,18 @@ def read_reply(response: http.client.HTTPResponse) -> Reply:
 
 
 def content_type(headers: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the Content-Type for a body, because some servers require it. R18 has its own cases."""
+    """Return the Content-Type header for a body, because some servers require it. R18 has separate cases."""
     binary = any(name.lower() == "inference-header-content-length" for name in headers)
     return {"Content-Type": "application/octet-stream" if binary else "application/json"}
 
 
 class Http:
-    """A keep-alive connection to the server at `url`. It is opened when needed, and again if the server closed it."""
+    """A keep-alive connection to the server at `url`. It opens on demand, and again after the server closes it."""
 
     def __init__(
         self, url: str, renewed: bool = False, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None
     ):
-        """With `renewed`, send a request again on a new connection if the server closed the idle connection."""
+        """With `renewed`, retry a request on a new connection if the server has closed the idle connection."""
         self.renewed, self.timeout, self.last = renewed, timeout, last or LastExchange()
         parts = urlsplit(url)
         self.host, self.port, self.prefix = parts.hostname or "", parts.port or 80, parts.path.rstrip("/")
@@ -89,7 +103,7 @@ class Http:
         headers: Mapping[str, str | None] | None = None,
         chunked: bool = False,
     ) -> Reply:
-        """Send one request and return the reply. Headers whose value is None are left out."""
+        """Send a request and return the reply. Headers with the value None are omitted."""
         text = data.encode() if isinstance(data, str) else data
         body = text if isinstance(text, bytes) else list(text)
         named = {**content_type(headers or {}), **(headers or {})} if body else headers or {}
@@ -104,7 +118,7 @@ class Http:
             if kept and self.renewed and isinstance(error, (ConnectionResetError, BrokenPipeError)):
                 return self.open(method, path, body, headers, chunked)
             raise
-        self.last.response = repr(reply)
+        self.last.record_reply(reply)
         return reply
 
     def note(self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]) -> None:
@@ -157,29 +171,30 @@ class RawConnection:
         return self.head("POST", path, Content_Length=len(body), **headers) + body
 
     def reply(self) -> Reply:
-        """Return the next response, also one of several pipelined ones."""
+        """Return the next response, including responses to pipelined requests."""
         response = http.client.HTTPResponse(FileSocket(self.file))  # type: ignore[arg-type]
         response.begin()
         reply = read_reply(response)
-        self.pending, self.last.response = b"", repr(reply)
+        self.pending = b""
+        self.last.record_reply(reply)
         return reply
 
     def interim(self) -> bytes:
-        """Return the status line of an interim response, which has no body."""
+        """Return the status line of an interim response."""
         first = self.file.readline()
         while self.file.readline().strip():
             pass
         return first
 
     def is_closed(self) -> bool:
-        """Return whether the server closes the connection without sending another byte."""
+        """Return True if the server closes the connection without sending another byte."""
         try:
             return self.file.read(1) == b""
         except ConnectionResetError:
             return True
 
     def shutdown_write(self) -> None:
-        """Signal that nothing more will be sent."""
+        """Shut down the sending side of the connection."""
         self.connection.shutdown(socket.SHUT_WR)
 
     def __enter__(self) -> RawConnection:
@@ -191,7 +206,7 @@ class RawConnection:
 
 
 class FileSocket:
-    """Replaces a socket, so that http.client reads one response and leaves the rest in the file."""
+    """A replacement for a socket, so that http.client reads one response and leaves the rest in the file."""
 
     def __init__(self, file: io.BufferedReader):
         self.file = file
@@ -201,7 +216,7 @@ class FileSocket:
 
 
 class UnclosedFile(io.RawIOBase):
-    """A wrapper of `file` whose close() leaves it open."""
+    """A wrapper for `file` whose close() does not close the file."""
 
     def __init__(self, file: io.BufferedReader):
         self._file = file

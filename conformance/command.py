@@ -31,7 +31,7 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 @click.option("--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081")
 @click.option("--model", default=NAME, help="Served name of the model in conformance/model.py.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="BYTES", help="The largest request that the server is set to take."
+    "--limit", type=click.IntRange(1), metavar="BYTES", help="Maximum request size in the server's configuration."
 )
 @click.option(
     "--timeout",
@@ -45,11 +45,11 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Only the cases of a rule (R9) or a group (B). Separate several with commas, or repeat the option.",
+    help="Run only the cases of a rule (R9) or a group (B). Use commas or repeat the option for several.",
 )
-@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write the cases and the counts as JSON.")
-@click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write JUnit XML.")
-@click.option("--verbose", is_flag=True, help="Show what was sent, and where each failure was found.")
+@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write cases and counts to a JSON file.")
+@click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write a JUnit XML file.")
+@click.option("--verbose", is_flag=True, help="Show the request and the traceback of each failure.")
 def main(
     url: str,
     address: str | None,
@@ -61,11 +61,11 @@ def main(
     junit_path: Path | None,
     verbose: bool,
 ) -> None:
-    """Test a live server of the Open Inference Protocol v2 against the rules of docs/protocol.md.
+    """Test a running server of the Open Inference Protocol v2 against the rules in docs/protocol.md.
 
-    The server must serve the model of conformance/model.py. conformance/README.md shows how. The
-    exit status is 0 if no case failed, 1 if a case failed or the run was interrupted. It is 2 if the
-    server cannot be tested.
+    The server must serve the model of conformance/model.py, as described in conformance/README.md.
+    The exit status is 0 if no case failed, and 1 if a case failed or the run was interrupted. It is 2
+    if the server cannot be tested.
     """
     wanted = known(rules)
     for option, path in (("--json", json_path), ("--junit", junit_path)):
@@ -93,7 +93,7 @@ def main(
 
 
 def known(rules: tuple[str, ...]) -> list[str]:
-    """Return the requested rules and groups. Raise Unfit if one is unknown."""
+    """Return the requested rules and groups. Raise InvalidTarget if one is unknown."""
     on_the_page = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
     there = sorted((rule for rule in on_the_page if rule[:1] in GROUPS and rule[1:].isdigit()), key=place)
     wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
@@ -104,7 +104,7 @@ def known(rules: tuple[str, ...]) -> list[str]:
 
 
 def run(target: Target, report: Report, rules: list[str]) -> None:
-    """Run the cases until a signal arrives. Exit if pytest could not run them."""
+    """Run the cases until a signal arrives. Exit if pytest cannot run them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     begun = time.monotonic()
@@ -122,7 +122,7 @@ def write(path: Path, text: str) -> None:
 
 
 class Run:
-    """A pytest plugin that provides the server under test and selects the cases of the requested rules."""
+    """A pytest plugin that provides the server under test and selects the cases for the requested rules."""
 
     def __init__(self, target: Target, report: Report, rules: list[str]):
         self.target, self.report, self.rules = target, report, rules
@@ -140,7 +140,7 @@ class Run:
     def pytest_runtestloop(self, session: pytest.Session) -> Any:
         """Run the cases until the server stops responding or a signal arrives.
 
-        After a collection error, let pytest handle it.
+        pytest handles collection errors.
         """
         if session.testsfailed:
             return None

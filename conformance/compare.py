@@ -1,4 +1,4 @@
-"""Test this service and its peers from the registry against the rules, and update conformance/README.md.
+"""Test this service and other servers from PyPI against the rules, and update conformance/README.md.
 
 python -m conformance.compare
 """
@@ -27,13 +27,13 @@ PAGE = Path(__file__).with_name("README.md")
 LIMIT = 2**20
 TABLES = re.compile(r"(<!-- tables -->\n).*(<!-- end of tables -->)", re.DOTALL)
 
-# The cases with their outcomes, as in the suite's JSON.
+# Cases with outcomes, as in the JSON report.
 Cases = list[dict[str, Any]]
 
 
 @dataclass
 class Server:
-    """The command and environment that start a server, with a request limit of LIMIT bytes if it has one.
+    """The command and environment to start a server, with a request limit of LIMIT bytes if it supports one.
 
     The command contains {http} and {grpc} if the environment does not set the ports.
     """
@@ -70,7 +70,7 @@ SERVERS = [
 
 @click.command()
 def main() -> None:
-    """Test this service and its peers against the rules, and update the tables in conformance/README.md."""
+    """Test this service and other servers against the rules, and update the tables in conformance/README.md."""
     columns = {}
     for server in SERVERS:
         python = server.make_python()
@@ -110,7 +110,7 @@ def cases_of(server: Server, python: Path) -> Cases:
 
 
 def tables(columns: dict[str, Cases]) -> str:
-    """Return two tables: by group and by rule."""
+    """Return two tables, by group and by rule."""
     rules = sorted({case["rule"] for cases in columns.values() for case in cases}, key=place)
     groups = {f"{group}: {title}": [rule for rule in rules if rule[0] == group] for group, title in GROUPS.items()}
     summary = table(columns, {**groups, "all": rules})
@@ -126,7 +126,7 @@ def table(columns: dict[str, Cases], rows: dict[str, list[str]]) -> str:
 
 
 def cell(cases: Cases, rules: list[str]) -> str:
-    """Return the number of passed cases of the rules out of those that were checked, and the skipped ones."""
+    """Return the numbers of passed, checked and skipped cases of the rules."""
     counts = Counter(case["outcome"] for case in cases if case["rule"] in rules)
     judged = counts["passed"] + counts["failed"]
     left_out = [f"{counts[outcome]} {outcome}" for outcome in ("not supported", "not run") if counts[outcome]]

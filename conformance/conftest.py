@@ -1,4 +1,4 @@
-"""Fixtures of the cases: the server under test in its four forms, and skips for features that it lacks."""
+"""Fixtures: the server under test in its four forms, and skips for unsupported features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def target(pytestconfig: pytest.Config) -> Target:
 
 @pytest.fixture(autouse=True)
 def supported(request: pytest.FixtureRequest, target: Target) -> None:
-    """Skip a case that needs a feature that the server lacks."""
+    """Skip a case if the server does not support a required feature."""
     for mark in request.node.iter_markers("needs"):
         for feature in mark.args:
             if feature in ("health", "reflection") or feature.startswith("rpc "):
@@ -34,7 +34,7 @@ def supported(request: pytest.FixtureRequest, target: Target) -> None:
 
 @pytest.fixture
 def http(target: Target) -> Iterator[Http]:
-    """Open a connection for one case."""
+    """Open a connection for a case."""
     connection = target.connect()
     yield connection
     connection.close()
@@ -42,13 +42,13 @@ def http(target: Target) -> Iterator[Http]:
 
 @pytest.fixture
 def rest(target: Target, http: Http) -> Rest:
-    """Return a client for JSON over REST on the connection `http`."""
+    """Return a client for REST with JSON, which uses the connection `http`."""
     return Rest(http, model=target.rest.model)
 
 
 @pytest.fixture
 def rpc(target: Target) -> Grpc:
-    """Return a client for typed gRPC."""
+    """Return a client for gRPC with typed contents."""
     if target.channel is None:
         pytest.skip("not run: no --grpc ADDRESS was given")
     return target.forms["grpc typed"]
@@ -56,7 +56,7 @@ def rpc(target: Target) -> Grpc:
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, target: Target) -> str:
-    """Return each of the four forms in turn, for target.infer()."""
+    """Return each of the four forms for target.infer()."""
     form: str = request.param
     if form.startswith("grpc"):
         request.getfixturevalue("rpc")
@@ -67,33 +67,33 @@ def form(request: pytest.FixtureRequest, target: Target) -> str:
 
 @pytest.fixture
 def limit(target: Target) -> int:
-    """Return the size of the largest request that the server accepts, in bytes."""
+    """Return the maximum size of a request in bytes."""
     if target.limit is None:
         pytest.skip("not run: no --limit BYTES was given")
     return target.limit
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) -> str | None:
-    """Use shortened values as ids, so that a case's name shows what it sends."""
+    """Return the truncated value as an id, so that the name of a case shows its data."""
     if isinstance(val, Enum) or callable(val):
         return val.name if isinstance(val, Enum) else val.__name__
     text = val if isinstance(val, str) and val.isprintable() else repr(val)
     return text if len(text) <= 60 else f"{text[:50]}… ({len(text)} characters)"
 
 
-# The words for each comparison operator.
+# Descriptions of comparison operators.
 EXPECTED = {"==": "", "!=": "other than ", "<=": "at most ", "<": "less than ", ">=": "at least ", ">": "more than "}
 
 
 def pytest_assertrepr_compare(op: str, left: Any, right: Any) -> list[str] | None:
-    """Describe a failed comparison in one line: expected and actual value."""
+    """Describe a failed comparison in one line, with the expected and the actual value."""
     if op in ("in", "not in"):
         return [f"expected {short(left)} {op} {short(right)}"]
     return [f"expected {EXPECTED[op]}{short(right)}, got {short(left)}"] if op in EXPECTED else None
 
 
 def short(value: Any) -> str:
-    """Return the shortened value as text, with headers by name and sets in order."""
+    """Return the value as truncated text. Headers are dicts, and sets are sorted."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Message):
@@ -104,5 +104,5 @@ def short(value: Any) -> str:
 
 @pytest.fixture
 def infer(target: Target) -> str:
-    """Return the path of infer."""
+    """Return the path of inference requests."""
     return f"{target.path}/infer"

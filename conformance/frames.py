@@ -1,4 +1,4 @@
-"""A minimal HTTP/2 client (RFC 9113) for gRPC calls that grpcio would not send."""
+"""Minimal HTTP/2 client (RFC 9113) for gRPC calls that grpcio does not send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CANCEL = 8
 
 
 class Connection:
-    """One connection to the gRPC server at `address`."""
+    """A connection to the gRPC server at `address`."""
 
     def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None):
         host, _, port = address.rpartition(":")
@@ -30,7 +30,7 @@ class Connection:
         self.socket.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
 
     def call(self, stream: int, path: str, message: bytes | None, timeout: str) -> None:
-        """Start a call. Without a message, leave it open."""
+        """Start a call. If `message` is None, leave the call open."""
         self.last.request = f"{path}, grpc-timeout: {timeout}\n{shown(message or b'')}".strip()
         fields = {
             ":method": "POST",
@@ -49,7 +49,7 @@ class Connection:
         self.send(RST_STREAM, 0, stream, struct.pack(">I", CANCEL))
 
     def end_of(self, stream: int) -> bytes:
-        """Return the response message of the call, or b"" if it ends without one."""
+        """Wait for the end of the call. Return its response message, or b"" if it ends without a message."""
         data = b""
         while True:
             head = self.file.read(9)

@@ -1,4 +1,4 @@
-"""Requests of the gRPC cases."""
+"""Requests for the gRPC cases."""
 
 from __future__ import annotations
 

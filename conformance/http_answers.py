@@ -1,4 +1,4 @@
-"""Requests of the HTTP cases, and checks of their responses."""
+"""Requests for the HTTP cases, and checks of their responses."""
 
 from __future__ import annotations
 

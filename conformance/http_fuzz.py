@@ -1,6 +1,6 @@
-"""Fuzzed byte streams for the HTTP server: python -m conformance.http_fuzz --streams 200000
+"""Fuzzer for the HTTP server: python -m conformance.http_fuzz --streams 200000
 
-The server runs as a process, with an application that only echoes (tests/service/server/standalone.py).
+The server runs in a separate process with an echo application (tests/service/server/standalone.py).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ KINDS: dict[Callable[[random.Random], bytes], int] = {
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:
-    """Change a stream in one to six places: bits, deletions, duplications, tokens, and pieces of invalid streams."""
+    """Mutate a stream in one to six places: bits, deletions, duplications, tokens and parts of invalid streams."""
     stream = bytearray(data)
     for _ in range(rng.randint(1, 6)):
         begin = rng.randrange(len(stream) + 1)
@@ -119,7 +119,7 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
 
 @dataclass
 class Campaign:
-    """Streams for one server, from several connections at a time. The same seed makes the same streams."""
+    """Fuzzed streams, sent to one server over several concurrent connections. The seed determines the streams."""
 
     port: int
     seed: int
@@ -147,7 +147,7 @@ class Campaign:
                 self.faults.append(f"stream {index} of seed {self.seed}: {error!r}\n{data!r}")
 
     def judge(self, data: bytes, replies: list[Reply]) -> None:
-        """Raise ValueError if a response is 500, or if the application saw a request that h11 does not see."""
+        """Raise ValueError if a response has status 500, or if the application received a request unknown to h11."""
         seen = []
         for reply in replies:
             self.statuses[HTTPStatus(reply.status)] += 1
@@ -160,7 +160,7 @@ class Campaign:
             raise ValueError(f"h11 does not agree with {seen}")
 
     def exchange(self, rng: random.Random, data: bytes) -> bytes:
-        """Send a stream in one piece or a few, end the client's side, and return all that the server sends."""
+        """Send a stream in one or more parts, shut down the sending side, and return all data from the server."""
         ends = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice([0, 0, 1, 5])))
         with connect(self.port) as client:
             client.settimeout(self.seconds)
@@ -172,8 +172,8 @@ class Campaign:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--streams", type=click.IntRange(1), default=200_000, help="Number of byte streams.")
-@click.option("--connections", type=click.IntRange(1), default=8, help="Number of connections at a time.")
-@click.option("--seconds", type=float, default=20, help="Time without data from the server that counts as a hang.")
+@click.option("--connections", type=click.IntRange(1), default=8, help="Number of concurrent connections.")
+@click.option("--seconds", type=float, default=20, help="Seconds without data until the server counts as hanging.")
 @click.option("--seed", type=int, help="Seed of the streams. [default: a random one]")
 def main(streams: int, connections: int, seconds: float, seed: int | None) -> None:
     """Send fuzzed byte streams to the HTTP server.
@@ -195,7 +195,7 @@ def main(streams: int, connections: int, seconds: float, seed: int | None) -> No
 
 
 def find_crashes(log: str) -> list[str]:
-    """Return the lines of the server's log that report an exception, or a second worker."""
+    """Return the lines of the server's log that report an exception or a second worker."""
     lines = log.splitlines()
     starts = [line for line in lines if "Booting worker" in line]
     return [line for line in lines if "[ERROR]" in line or "[CRITICAL]" in line] + starts[1:]

@@ -1,8 +1,8 @@
 """The model for conformance tests, which returns its inputs.
 
-Every input is optional. `NAME_in` is returned as `NAME_out`. The output of an absent input is
-empty, or left out if the server allows. `fail_in` makes the model raise its text, and `delay_in`
-delays the response by that many seconds.
+All inputs are optional. The model returns `NAME_in` as `NAME_out`. If an input is missing, its
+output is empty, or omitted if the server supports this. `fail_in` is the message of an exception
+that the model raises, and `delay_in` is a delay in seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = "1"
 DATATYPES = [
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES",
 ]  # fmt: skip
-# Name, datatype and shape of the echoed tensors. -1 is a dimension of any size.
+# Name, datatype and shape of the returned tensors. -1 is a variable dimension.
 ECHOED: list[tuple[str, str, list[int]]] = [
     *((datatype.lower(), datatype, [-1]) for datatype in DATATYPES),
     ("grid", "INT32", [-1, -1]),
@@ -33,7 +33,7 @@ OUTPUTS = [(f"{name}_out", datatype, shape) for name, datatype, shape in ECHOED]
 
 
 def output_of(input_name: str) -> str:
-    """Return the name of the output for an input."""
+    """Return the name of the output of an input."""
     return f"{input_name.removesuffix('_in')}_out"
 
 

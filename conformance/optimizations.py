@@ -1,8 +1,8 @@
-"""Run the suite against this service with each optimization off, one by one, and on gunicorn's own worker.
+"""Run the suite against this service, with each optimization disabled in turn and with gunicorn's own worker.
 
     python -m conformance.optimizations [NAME ...]
 
-Without names, all variants run. The exit status is 1 if a case of a variant with our own worker failed.
+By default, all variants run. The exit status is 1 if a case failed in a variant with this service's worker.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MAY_FAIL = ("worker", "gthread")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(VARIANTS)))
 def main(names: tuple[str, ...]) -> None:
-    """Test the service against the rules with each optimization off. NAME selects some of them.
+    """Test the service against the rules with each optimization disabled in turn. NAME selects variants.
 
-    `none` has all optimizations on, and `gthread` uses the worker of gunicorn.
+    In the variant `none`, all optimizations are enabled. `gthread` uses the worker of gunicorn.
     """
     is_failed = False
     for name in names or VARIANTS:
@@ -49,7 +49,7 @@ def main(names: tuple[str, ...]) -> None:
 
 
 def run(environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the cases of a run against the service with these environment variables."""
+    """Run the suite against the service with these environment variables, and return the cases."""
     http, grpc = free_ports(2)
     settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "MAX_REQUEST_BYTES": LIMIT, "WORKERS": 1}
     command = [sys.executable, "-m", "gunicorn", "conformance.servers.ours:create()"]

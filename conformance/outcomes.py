@@ -1,4 +1,4 @@
-"""The outcome of a call: its status, error and outputs."""
+"""Checks of the outcome of a call: status, error and outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in 
 
 
 def text_of(reply: Any) -> str:
-    """Return the error message, in the protocol's format or another."""
+    """Return the error message, in any format."""
     try:
         return json.loads(reply.data)["error"]
     except (ValueError, TypeError, KeyError):
@@ -20,20 +20,20 @@ def text_of(reply: Any) -> str:
 
 
 def error_message(reply: Reply, status: int) -> str:
-    """Check that the reply is an error with `status`, and return its text. 422 counts as 400. R19 checks the format."""
+    """Check that the reply is an error with `status`, or 422 instead of 400. Return its text. R19 checks the format."""
     good = reply.status_code == status or (status, reply.status_code) == (400, 422)
     assert good, f"expected {status}, got {reply}"
     return text_of(reply)
 
 
 def success(reply: Reply) -> Reply:
-    """Return the reply, which must have status 200."""
+    """Check that the reply has status 200, and return it."""
     assert reply.status_code == 200, f"expected 200, got {reply}"
     return reply
 
 
 def expect(response: Response, kind: str = "ok", *named: str) -> Response:
-    """Check the kind of a response. Its text must not have a traceback, and must contain the words in `named`."""
+    """Check the kind of a response. Its text must contain the words in `named`, and must not contain a traceback."""
     assert response.kind == kind, f"expected {STATUSES[kind]}, got {got(response)}"
     assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
     missing = [word for word in named if word not in response.text]
@@ -42,7 +42,7 @@ def expect(response: Response, kind: str = "ok", *named: str) -> Response:
 
 
 def got(response: Response) -> str:
-    """Describe the response in terms of its transport."""
+    """Describe the response in the terms of its transport."""
     if isinstance(response.raw, Reply):
         return repr(response.raw)
     return f"OK {response.outputs}"[:300] if response.kind == "ok" else f"{response.kind}: {response.text}"

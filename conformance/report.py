@@ -1,4 +1,4 @@
-"""Report the outcomes of the cases as a table, as JSON and as JUnit XML."""
+"""Reports of the outcomes: a table, JSON and JUnit XML."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @dataclass
 class Case:
-    """One case. `name` contains the rule, the sentence in the test's docstring, and the parameters.
+    """A case. `name` contains the rule, the sentence in the test's docstring, and the parameters.
 
-    If the case failed, `sent` is the last request, and `trace` is the location in the test.
+    If the case failed, `sent` is the last request and `trace` is the location in the test.
     """
 
     rule: str
@@ -47,20 +47,20 @@ class Case:
     trace: str = ""
 
     def members(self) -> dict[str, str]:
-        """Return the case as in the JSON report."""
+        """Return the case for the JSON report."""
         named = ["rule", "name", "outcome", "detail", *(["sent"] if self.outcome == "failed" else [])]
         return {name: getattr(self, name) for name in named}
 
 
 def rules_of(item: pytest.Item) -> list[str]:
-    """Return the rules at the start of the test's docstring. The case is counted under the first one."""
+    """Return the rules at the start of the test's docstring. The first rule counts the case."""
     found = LEAD.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
     assert found, f"{item.nodeid}: its docstring does not begin with a rule"
     return found[0].split(", ")
 
 
 def place(rule: str) -> tuple[int, int]:
-    """Return the sort key of the rule."""
+    """Return the sort key for a rule."""
     return list(GROUPS).index(rule[0]), int(rule[1:])
 
 
@@ -71,9 +71,9 @@ def name_of(item: pytest.Item) -> str:
 
 
 class Report:
-    """A pytest plugin that collects the cases. `context` describes the run, and `last` is the last request.
+    """A pytest plugin that collects the outcomes. `context` describes the run, and `last` is the last request.
 
-    `stopped` is the reason if a run ended before all `expected` cases.
+    `stopped` is the reason if the run ended before all `expected` cases were complete.
     """
 
     def __init__(self, context: dict[str, Any], last: LastExchange) -> None:
@@ -107,7 +107,7 @@ class Report:
         return sorted((case for case in self.cases.values() if case.outcome == "failed"), key=lambda x: place(x.rule))
 
     def counts(self, of: str) -> dict[str, int]:
-        """Count the cases of a rule, of a group, or of all (""), by outcome."""
+        """Count the cases of a rule, of a group, or of all groups (""), by outcome."""
         counted = Counter(case.outcome for case in self.cases.values() if of in ("", case.rule, case.rule[0]))
         return {outcome: counted[outcome] for outcome in OUTCOMES}
 
@@ -141,6 +141,7 @@ class Report:
             "complete": not self.stopped,
             "counts": {group: self.counts(group) for group in GROUPS},
             "counts_by_rule": {rule: self.counts(rule) for rule in rules},
+            "messages": sorted(self.last.messages),
             "cases": [case.members() for case in self.cases.values()],
         }
         return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
@@ -170,7 +171,7 @@ class Report:
 
 
 def detail_of(error: BaseException, response: str) -> str:
-    """Describe a failure in one line: what was expected and received. `response` is the last response."""
+    """Describe a failure in one line: expected and actual result. `response` is the last response."""
     if isinstance(error, grpc.RpcError):
         text = f"got {error.code().name}: {error.details()}"
     elif isinstance(error, AssertionError):
@@ -188,5 +189,5 @@ def indented(text: str) -> str:
 
 
 def in_xml(text: str) -> str:
-    """Return the text with characters that XML does not allow replaced by Python escapes."""
+    """Return the text with Python escapes for characters that XML does not allow."""
     return NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)

@@ -1,4 +1,4 @@
-"""The server under test: clients for each form, and checks for optional features."""
+"""The server under test: clients for all forms, and detection of optional features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNLIMITED = [
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
 ]
-# Statuses that mean that the server does not support a feature.
+# Statuses of servers that do not support a feature.
 DECLINED = (404, 405, 415, 501)
 BROKEN = (OSError, http.client.HTTPException, UnicodeError)
 ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
@@ -41,7 +41,7 @@ TARGET = pytest.StashKey["Target"]()
 
 
 class InvalidTarget(click.ClickException):
-    """The server or an option cannot be tested. Ends the command with one line."""
+    """An error that ends the command with one line, because a server or an option cannot be tested."""
 
     exit_code = 2
 
@@ -77,7 +77,7 @@ def check_addresses(url: str, address: str | None) -> None:
 
 
 class Target:
-    """The server under test. Raises Unfit if it does not respond or serves another model.
+    """The server under test. Raise InvalidTarget if it does not respond or serves another model.
 
     `last` is the last request.
     """
@@ -116,7 +116,7 @@ class Target:
             raise InvalidTarget(f"--grpc {self.address}: no gRPC server responds")
 
     def is_grpc_responding(self) -> bool:
-        """Return whether a gRPC call gets any response, on a new connection if necessary. True without --grpc."""
+        """Return True if a gRPC call receives a response, on a new connection if necessary, or without --grpc."""
         if self.channel is None:
             return True
         call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerLive")
@@ -125,7 +125,7 @@ class Target:
         return status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
     def missing_tensors(self) -> list[str]:
-        """Return the tensors of conformance/model.py that are missing in the model's metadata, if it lists any."""
+        """Return the tensors of conformance/model.py that the model's metadata does not list, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
         inputs = [name for name, *_ in INPUTS if declared["inputs"] and name not in declared["inputs"]]
         known = {output_of(name) for name in inputs}
@@ -133,7 +133,7 @@ class Target:
         return inputs + outputs
 
     def has_stopped_responding(self) -> bool:
-        """Return whether the server repeatedly fails to respond to valid requests over REST or gRPC."""
+        """Return True if the server repeatedly fails to respond to valid requests over REST or gRPC."""
         if self.is_responding():
             return False
         time.sleep(1)
@@ -155,7 +155,7 @@ class Target:
             self.channel.close()
 
     def infer(self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any) -> Response:
-        """Send `inputs` and return the response. By default, request the outputs of these inputs."""
+        """Send `inputs` and return the response. `outputs` defaults to the outputs of these inputs."""
         wanted = [output_of(name) for name, *_ in inputs] if outputs is None else outputs
         return self.forms[form].infer(inputs, wanted, **options)
 
@@ -166,7 +166,7 @@ class Target:
         return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
 
     def form_for(self, form: str, datatype: str) -> str:
-        """Return `form`, or a binary form if `form` cannot carry the datatype (R13, G3)."""
+        """Return `form`, or a binary form if `form` does not support the datatype (R13, G3)."""
         if datatype == "FP16" and form == "grpc typed":
             return "grpc raw"
         if datatype == "FP16" and form == "rest json" and self.missing_feature("fp16 json"):
@@ -174,7 +174,7 @@ class Target:
         return form
 
     def missing_feature(self, feature: str) -> str:
-        """Return why the server lacks `feature`, or "" if it supports it."""
+        """Return the reason if the server does not support `feature`, otherwise ""."""
         if feature not in self._missing_features:
             self._missing_features[feature] = FEATURES[feature](self)
         return self._missing_features[feature]
@@ -196,7 +196,7 @@ def head(name: str, datatype: str, shape: list[int], values: list) -> dict[str, 
 
 
 def missing_reason(what: str, reply: Reply, *more: int) -> str:
-    """Return why the server does not support `what`, or "". The statuses are DECLINED and `more`."""
+    """Return the reason if the status shows that the server does not support `what`, otherwise ""."""
     return f"{what} got {reply.status_code}" if reply.status_code in (*DECLINED, *more) else ""
 
 
@@ -207,7 +207,7 @@ def request_coding(target: Target, coding: str, compress: Callable[[bytes], byte
 
 
 def binary(target: Target) -> str:
-    """Binary tensors are optional. They are supported if the extension is listed or if a response is binary."""
+    """Detect binary tensors: the server lists the extension or sends a binary response."""
     listed = target.server.get("extensions")
     if isinstance(listed, list) and "binary_tensor_data" in listed:
         return ""
@@ -217,7 +217,7 @@ def binary(target: Target) -> str:
 
 
 def response_coding(target: Target, coding: str) -> str:
-    """Compression of responses is optional, but a server must not fail when a client accepts it."""
+    """Detect compression of responses. It is optional, but a server must not fail when a client accepts it."""
     envelope = {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 100_000])]}
     reply = target.rest.post(envelope, Accept_Encoding=coding)
     if reply.status_code == 200 and not reply.headers.get("Content-Encoding"):
@@ -226,7 +226,7 @@ def response_coding(target: Target, coding: str) -> str:
 
 
 def fp16_json(target: Target) -> str:
-    """FP16 in JSON is optional, because the protocol does not define it."""
+    """Detect FP16 in JSON, which is optional, because the protocol does not define it."""
     reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
     return missing_reason("FP16 as JSON", reply, 400, 422)
 
@@ -252,7 +252,7 @@ def service_call(name: str) -> Callable[[Target], str]:
     return lambda target: call(target, f"/{messages.SERVICE_NAME}/{name}")
 
 
-# Optional features, each with the function that returns why the server lacks it.
+# Optional features, with functions that return the reason why the server does not support them.
 FEATURES: dict[str, Callable[[Target], str]] = {
     "binary": binary,
     "gzip": lambda target: request_coding(target, "gzip", gzip.compress),

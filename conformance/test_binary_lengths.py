@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs("binary")
 
 @pytest.mark.parametrize("stated", NO_LENGTHS)
 def test_invalid_header_length(rest: Rest, stated: str) -> None:
-    """B4: a header length that is empty, not a plain number or beyond the body is a 400."""
+    """B4: a header length that is empty, not a plain number or beyond the body is rejected with 400."""
     made, blob = tensor("int16")
     reply = rest.post({"inputs": [made]}, blob, **{LENGTH: stated.encode().decode("latin-1")})
     error_message(reply, 400)
@@ -29,7 +29,7 @@ def test_invalid_header_length(rest: Rest, stated: str) -> None:
 
 @pytest.mark.parametrize("off", [-1, 1, -10, 6, 7])
 def test_wrong_header_length(rest: Rest, off: int) -> None:
-    """B4: a header length greater or less than the JSON's length is a 400."""
+    """B4: a header length greater or less than the JSON's length is rejected with 400."""
     made, blob = tensor("int16")
     length = len(json.dumps({"inputs": [made]}))
     error_message(rest.post({"inputs": [made]}, blob, **{LENGTH: str(length + off)}), 400)
@@ -37,7 +37,7 @@ def test_wrong_header_length(rest: Rest, off: int) -> None:
 
 
 def test_header_length_of_zero(rest: Rest) -> None:
-    """B4: a header length of 0 is a 400."""
+    """B4: a header length of 0 is rejected with 400."""
     made, blob = tensor("int16")
     error_message(rest.post({"inputs": [made]}, blob, **{LENGTH: "0"}), 400)
 
@@ -103,7 +103,7 @@ def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
 
 @pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_size_beyond_body(rest: Rest, size: int) -> None:
-    """B5: a binary_data_size beyond the end of the body is a 400."""
+    """B5: a binary_data_size beyond the end of the body is rejected with 400."""
     error_message(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
     check_next_request(rest)
 
@@ -119,7 +119,7 @@ def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
 
 @pytest.mark.parametrize("moved", [4, -4, 6, 8, -6])
 def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
-    """B5: sizes that are right in sum but wrong individually, including negative ones, are a 400."""
+    """B5: sizes that are incorrect although their sum is correct, including negative ones, are rejected with 400."""
     (first, first_blob), (second, second_blob) = tensor("int16"), tensor("pairs")
     first["parameters"]["binary_data_size"] += moved
     second["parameters"]["binary_data_size"] -= moved

@@ -40,7 +40,7 @@ def test_gzip_with_several_members(http: Http, infer: str) -> None:
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
-    """R18: an unknown coding, also in a list, is a 415, and the connection stays open."""
+    """R18: an unknown coding is rejected with 415, even in a list, and the connection stays open."""
     error_message(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
     check_next_request(http, infer)
 
@@ -61,7 +61,7 @@ DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another chec
 @pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
 @pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
 def test_corrupt_compressed_body(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
-    """R18: a body that does not match its Content-Encoding is a 400, and the connection stays open."""
+    """R18: a body that does not match its Content-Encoding is rejected with 400, and the connection stays open."""
     error_message(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
     check_next_request(http, infer)
 
@@ -92,7 +92,7 @@ def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
 
 @pytest.mark.parametrize("accepted", NOT_ACCEPTED)
 def test_uncompressed_response(http: Http, infer: str, accepted: str | None) -> None:
-    """R18: nothing is compressed if the client does not accept it."""
+    """R18: responses are not compressed if the client does not accept it."""
     with http.open_raw() as line:
         headers = {} if accepted is None else {"Accept_Encoding": accepted}
         line.send(line.request(infer, LARGE.encode(), **headers))

@@ -162,7 +162,7 @@ def test_rejects_invalid_inputs(
 
 @pytest.mark.parametrize(("declared", "shape", "got"), [("int32", [3, 1], [3]), ("column", [3], [3, 1])])
 def test_column_matches_vector(target: Target, form: str, declared: str, shape: list[int], got: list[int]) -> None:
-    """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send columns so."""
+    """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send such columns."""
     response = expect(target.infer(form, [(f"{declared}_in", "INT32", shape, [1, 2, 3])]))
     assert response.outputs == {f"{declared}_out": ("INT32", got, [1, 2, 3])}
 
@@ -237,7 +237,7 @@ def test_same_error_message(target: Target, rpc: Any, inputs: list[Sent], output
 
 
 def test_model_error(target: Target, form: str) -> None:
-    """R19, G1: an exception of the model is a 500 or INTERNAL with its message and without a traceback."""
+    """R19, G1: an exception of the model results in 500 or INTERNAL with its message and without a traceback."""
     response = target.infer(form, [("fail_in", "BYTES", [1], [b"the cat is on the roof"])], [])
     expect(response, "INTERNAL", "the cat is on the roof")
     assert "File " not in response.text

@@ -38,7 +38,7 @@ def test_calls(target: Target, rpc: Grpc, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/NoSuchCall", "/inference.NoSuchService/ServerLive"])
 def test_unknown_method(rpc: Grpc, path: str) -> None:
-    """G1: an unknown method is UNIMPLEMENTED."""
+    """G1: an unknown method is rejected with UNIMPLEMENTED."""
     call = rpc.channel.unary_unary(path)
     assert status_of(lambda: call(b"", timeout=rpc.timeout)) == grpc.StatusCode.UNIMPLEMENTED
 
@@ -95,7 +95,7 @@ def test_parameter_of_each_type(rpc: Grpc) -> None:
 
 @pytest.mark.parametrize("coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
-    """G6: a message of exactly the limit is accepted. One more byte, after decompression, is RESOURCE_EXHAUSTED."""
+    """G6: a decompressed message of exactly the limit is accepted. A larger one is rejected with RESOURCE_EXHAUSTED."""
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = messages.ModelInferRequest(model_name=target.model, outputs=[{"name": "fp32_out"}])
     good.inputs.add(name="fp32_in", datatype="FP32", shape=[0])

@@ -57,7 +57,7 @@ def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
 
 
 def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
-    """G2: entries whose sizes are right in sum but wrong individually are rejected."""
+    """G2: entries with incorrect sizes are rejected, even if the sum of the sizes is correct."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
     check_invalid_argument(send(rpc, *tensors, raw=[bytes(8), b""]), "fp32_in")
 

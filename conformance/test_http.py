@@ -26,7 +26,7 @@ FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode
     ],
 )
 def test_method_not_allowed(target: Target, http: Http, infer: str, method: str, path: str) -> None:
-    """R19: a method that a path does not support is a 405 in JSON with Allow, and the connection stays open."""
+    """R19: an unsupported method is rejected with 405 in JSON and with Allow, and the connection stays open."""
     reply = http.open(method, path.replace("{model}", target.path), BODY if method == "POST" else b"")
     error_message(reply, 405)
     allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
@@ -36,7 +36,7 @@ def test_method_not_allowed(target: Target, http: Http, infer: str, method: str,
 
 
 def test_head_of_infer(http: Http, infer: str) -> None:
-    """R19: HEAD of infer is a 405 without a body."""
+    """R19: HEAD on the infer path is rejected with 405 without a body."""
     reply = http.open("HEAD", infer)
     error_message(reply, 405)
     assert reply.data == b""
@@ -58,7 +58,7 @@ def test_head_of_infer(http: Http, infer: str) -> None:
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
-    """R19: an unknown path is a 404 in JSON, and the connection stays open."""
+    """R19: an unknown path is rejected with 404 in JSON, and the connection stays open."""
     error_message(http.open(method, path, BODY if method == "POST" else b""), 404)
     check_next_request(http, infer)
 
@@ -87,7 +87,7 @@ def test_errors_are_json(
 
 
 def test_client_disconnects(http: Http, infer: str) -> None:
-    """R20: clients that disconnect during a body or while waiting do not affect others."""
+    """R20: clients that disconnect while they send a body or wait for a response do not affect others."""
     for _ in range(20):
         with http.open_raw() as line:
             line.send(line.head("POST", infer, Content_Length=len(BODY)), BODY[:20])
@@ -153,7 +153,7 @@ def test_expect_100_continue(http: Http, infer: str) -> None:
 
 
 def test_expect_100_continue_with_large_body(http: Http, infer: str, limit: int) -> None:
-    """R19: a client that waits for 100 Continue with too large a body receives a 413."""
+    """R19: a client that waits for 100 Continue before a body over the limit receives 413."""
     with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=limit + 1, Expect="100-continue"))
         reply = line.reply()  # http.client skips an interim response

@@ -15,7 +15,7 @@ from tests.service.cases import INSTEAD, NO_JSON
 
 
 def padded(size: int) -> bytes:
-    """Return the valid request, padded with spaces to `size` bytes."""
+    """Return the valid request padded with spaces to `size` bytes."""
     return BODY + b" " * (size - len(BODY))
 
 
@@ -23,7 +23,7 @@ def padded(size: int) -> bytes:
     "coding", ["identity", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
 )
 def test_body_limit(http: Http, infer: str, limit: int, coding: str) -> None:
-    """R19: a body of exactly the limit is accepted. One more byte, after decompression, is a 413."""
+    """R19: a decompressed body of exactly the limit is accepted. A larger one is rejected with 413."""
     code = CODINGS.get(coding, bytes)
     check_echo(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
     assert str(limit) in error_message(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
@@ -32,7 +32,7 @@ def test_body_limit(http: Http, infer: str, limit: int, coding: str) -> None:
 
 @pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
 def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
-    """R19: a body that decompresses to far more than the limit is a 413."""
+    """R19: a body that decompresses to far more than the limit is rejected with 413."""
     encoder = zlib.compressobj(9, wbits=31 if coding == "gzip" else 15)
     block = b" " * 2**20
     blocks = min(100 * limit, limit + 2**27) // len(block) + 1
@@ -44,7 +44,7 @@ def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) ->
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
 @pytest.mark.parametrize("times", [1, 8])
 def test_client_sends_too_much(http: Http, infer: str, limit: int, times: int, chunked: bool) -> None:
-    """R19: a client that keeps sending too large a body can read the 413."""
+    """R19: a client that continues to send a body over the limit receives 413."""
     blocks = [padded(limit + 1), *[b" " * min(limit, 2**20)] * (times - 1)]
     size = sum(map(len, blocks))
     reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
@@ -53,7 +53,7 @@ def test_client_sends_too_much(http: Http, infer: str, limit: int, times: int, c
 
 
 def test_client_announces_too_much(http: Http, infer: str, limit: int) -> None:
-    """R19: a client that announces too large a body and waits receives a 413."""
+    """R19: a client that announces a body over the limit and then waits receives 413."""
     with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=99_999_999_999))
         error_message(line.reply(), 413)
@@ -71,7 +71,7 @@ BAD_BODIES = [
 
 @pytest.mark.parametrize("body", [b"", *BAD_BODIES])
 def test_invalid_bodies(http: Http, infer: str, body: bytes) -> None:
-    """R20: a body that is empty, truncated, not JSON or not an object is a 400, and the connection stays open."""
+    """R20: a body that is empty, truncated or not a JSON object is rejected with 400, and the connection stays open."""
     error_message(http.post(infer, body), 400)
     check_next_request(http, infer)
 
@@ -90,13 +90,13 @@ def test_json_with_invalid_utf8(http: Http, infer: str, place: str, octets: str)
 
 
 def nested(levels: int, opening: str, closing: str) -> bytes:
-    """Return the valid request with an unknown member of `levels` levels."""
+    """Return the valid request with an unknown member that is nested `levels` levels deep."""
     return b'{"extra": %s, %s' % ((opening * levels + "1" + closing * levels).encode(), BODY[1:])
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
 def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> None:
-    """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is a 400."""
+    """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is rejected with 400."""
     check_echo(http.post(infer, nested(60, opening, closing)))
     check_echo(http.post(infer, nested(63, opening, closing)))
     error_message(http.post(infer, nested(64, opening, closing)), 400)
@@ -106,7 +106,7 @@ def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> No
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
 @pytest.mark.parametrize("closed", [True, False])
 def test_deep_nesting(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
-    """R20: JSON nested 100,000 levels deep is a 400, and the connection stays open."""
+    """R20: JSON nested 100,000 levels deep is rejected with 400, and the connection stays open."""
     error_message(http.post(infer, nested(100_000, opening, closing if closed else "")), 400)
     check_next_request(http, infer)
 
@@ -162,7 +162,7 @@ def test_malformed_chunks(http: Http, infer: str, chunks: bytes) -> None:
 
 @pytest.mark.parametrize("sent", [0, 1, len(BODY) // 2, len(BODY) - 1, len(BODY)])
 def test_body_shorter_than_content_length(http: Http, infer: str, sent: int) -> None:
-    """R20: a body that is shorter than its Content-Length is a 400, even if it is complete JSON."""
+    """R20: a body that is shorter than its Content-Length is rejected with 400, even if it is complete JSON."""
     with http.open_raw() as line:
         line.send(line.head("POST", infer, Content_Length=len(BODY) + (sent == len(BODY))), BODY[:sent])
         line.shutdown_write()

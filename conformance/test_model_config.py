@@ -40,13 +40,13 @@ def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
 
 @pytest.mark.needs("config")
 def test_config_of_unknown_model(http: Http) -> None:
-    """T1: the configuration of an unknown model is a 404."""
+    """T1: a request for the configuration of an unknown model is rejected with 404."""
     error_message(http.get("/v2/models/no-such-model/config"), 404)
 
 
 @pytest.mark.needs("rpc ModelConfig")
 def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
-    """T1: over gRPC, the configuration of an unknown model is NOT_FOUND."""
+    """T1: over gRPC, a request for the configuration of an unknown model is rejected with NOT_FOUND."""
     assert status_of(lambda: rpc.call("ModelConfig", name="no-such-model")) == grpc.StatusCode.NOT_FOUND
 
 
@@ -64,7 +64,7 @@ def test_index(target: Target, http: Http, body: str) -> None:
 @pytest.mark.needs("index")
 @pytest.mark.parametrize("body", ["[]", "{", "null", '{"ready": "yes"}', '{"ready": 1}'])
 def test_invalid_index_request(http: Http, body: str) -> None:
-    """T2: an invalid request of the index is rejected."""
+    """T2: an invalid request for the index is rejected."""
     error_message(http.post("/v2/repository/index", body), 400)
 
 

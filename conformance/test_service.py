@@ -51,7 +51,7 @@ def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", GETS)
 def test_get(target: Target, http: Http, path: str, slash: str) -> None:
-    """R2: the protocol's paths respond in JSON, also with a trailing slash."""
+    """R2: responses on the protocol's paths are JSON, with or without a trailing slash."""
     reply = success(http.get(full(target, path) + slash))
     if path != "/v2":  # R4 checks its content
         assert reply.mimetype == "application/json"
@@ -62,7 +62,7 @@ def test_get(target: Target, http: Http, path: str, slash: str) -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", VERSIONED)
 def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
-    """R2: a path with the model's version gives the same response as one without, also with a trailing slash."""
+    """R2: responses are the same with or without the model's version and a trailing slash in the path."""
     plain = http.get(full(target, path.replace("/versions/{version}", "")))
     assert success(http.get(full(target, path) + slash)).data == plain.data
 
@@ -76,14 +76,14 @@ def test_head(target: Target, http: Http, path: str) -> None:
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer(target: Target, http: Http, slash: str) -> None:
-    """R2: infer responds, also with a trailing slash."""
+    """R2: inference requests succeed with or without a trailing slash."""
     success(http.post(f"{target.path}/infer{slash}", GOOD))
 
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer_version(target: Target, http: Http, slash: str) -> None:
-    """R2: infer responds under the model's version, also with a trailing slash."""
+    """R2: inference requests with the model's version succeed, with or without a trailing slash."""
     success(http.post(f"{full(target, VERSIONED[0])}/infer{slash}", GOOD))
 
 
@@ -116,7 +116,7 @@ def test_options(target: Target, http: Http, path: str) -> None:
 )
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_version_in_path(target: Target, http: Http, version: str, suffix: str) -> None:
-    """R3: a version that the model does not have is a 404, whatever its form."""
+    """R3: a version that the model does not have is rejected with 404, whatever its form."""
     method = "POST" if suffix == "/infer" else "GET"
     path = f"{target.path}/versions/{version.replace(' ', '%20')}{suffix}"
     error_message(http.open(method, path, GOOD if method == "POST" else b""), 404)
@@ -126,7 +126,7 @@ def test_unknown_version_in_path(target: Target, http: Http, version: str, suffi
 @pytest.mark.parametrize("version", ["999", "v10", "01", "1.0", " "])
 @pytest.mark.parametrize("name", ["ModelInfer", "ModelMetadata", "ModelReady"])
 def test_unknown_version_in_message(target: Target, rpc: Grpc, name: str, version: str) -> None:
-    """R3: over gRPC, a version that the model does not have is NOT_FOUND."""
+    """R3: over gRPC, a version that the model does not have is rejected with NOT_FOUND."""
     field = {"model_name" if name == "ModelInfer" else "name": target.model}
     field["model_version" if name == "ModelInfer" else "version"] = version
     assert status_of(lambda: rpc.call(name, **field)) == grpc.StatusCode.NOT_FOUND
@@ -143,7 +143,7 @@ def test_response_version(target: Target, form: str) -> None:
 @pytest.mark.parametrize("name", ["no-such-model", "%20", "%2e%2e", "%ff", "%00", "a%2Fb", "x" * 300, "%F0%9F%8C%B7"])
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_model(http: Http, name: str, suffix: str) -> None:
-    """R3: an unknown model is a 404, whatever the form of its name."""
+    """R3: an unknown model is rejected with 404, whatever the form of its name."""
     method = "POST" if suffix == "/infer" else "GET"
     error_message(http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404)
 
@@ -151,7 +151,7 @@ def test_unknown_model(http: Http, name: str, suffix: str) -> None:
 @pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelReady"])
 def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
-    """R3: over gRPC, an unknown model is NOT_FOUND."""
+    """R3: over gRPC, an unknown model is rejected with NOT_FOUND."""
     field = {"model_name" if method == "ModelInfer" else "name": name}
     assert status_of(lambda: rpc.call(method, **field)) == grpc.StatusCode.NOT_FOUND
 
@@ -197,13 +197,13 @@ def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
     ],
 )
 def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> None:
-    """R5: a live and ready server reports so."""
+    """R5: a server that is live and ready reports this state."""
     expected = {name: target.model if value == "{model}" else value for name, value in body.items()}
     assert success(http.get(full(target, path))).json == expected
 
 
 def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
-    """R5, G1: a live and ready server reports so over gRPC."""
+    """R5, G1: a server that is live and ready reports this state over gRPC."""
     assert rpc.call("ServerLive").live
     assert rpc.call("ServerReady").ready
     assert rpc.call("ModelReady", name=target.model).ready

@@ -27,7 +27,7 @@ FLOATS = ["FP16", "FP32", "FP64"]
 
 
 def send(rest: Rest, name: str, datatype: str, shape: Any, data: str) -> Reply:
-    """Send one input with this JSON text as its data, request its output, and return the reply."""
+    """Send an input with this JSON text as `data`, request its output, and return the reply."""
     tensor = f'{{"name": "{name}_in", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
     body = f'{{"inputs": [{tensor}], "outputs": [{{"name": "{name}_out"}}]}}'
     return rest.client.post(f"/v2/models/{rest.model}/infer", body)

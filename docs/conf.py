@@ -15,7 +15,7 @@ import click  # noqa: E402
 from app.cli import main  # noqa: E402
 from app.version import __version__  # noqa: E402
 
-project = "Open Inference Service"
+project = "cookiecutter-open-inference"
 author = "The open-inference-service authors"
 version = release = __version__
 
@@ -53,7 +53,7 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 90
 # The site has no pages about these names.
 nitpick_ignore_regex = [
-    ("py:class", r"(collections|np|numpy|pathlib|pd|pandas)\..*"),
+    ("py:class", r"(collections|grpc|np|numpy|pathlib|pd|pandas)\..*"),
     ("py:class", r"app\.(codecs\.base\.Codec|codecs\.strings\.TextCodec|config\.settings\.Settings)"),
 ]
 

@@ -1,4 +1,4 @@
-"""Serve only gRPC, in one process: python -m grpc_service"""
+"""gRPC server without REST, in one process: python -m grpc_service"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app.config.resources import configure_malloc, limit_library_threads
 from app.config.settings import Settings, find_warnings, read_settings
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.protocol.errors import ConfigurationError
 
@@ -32,7 +32,7 @@ def main() -> None:
     for warning in find_warnings(settings):
         logger.warning(warning)
     limit_library_threads(1)
-    # At import, grpcio reads its log level, and NumPy's libraries read the number of threads.
+    # Import now: grpcio reads its log level and NumPy's libraries read their number of threads on import.
     from app.inference.data_plane import DataPlane, import_predict
     from app.observability.access_log import AccessLog
     from app.observability.observer_queue import ObserverQueue
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
-    """Load the model, and serve until a signal comes. If the model cannot be loaded, exit with status 3."""
+    """Load the model and serve until SIGTERM or SIGINT. Exit with status 3 if load() or the warm-up fails."""
     server.start()
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,10 +79,10 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 
 
 def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn:
-    """Log why the service cannot start, and exit with the status of gunicorn in the same case."""
+    """Log the startup error and exit with the status that gunicorn uses for it."""
     if exc_info := exc_info_of(error):
         logger.error("%s. The service does not start", problem, exc_info=exc_info)
-    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {reason(error)}"
+    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {describe_error(error)}"
     logger.critical("Cannot start: %s", text)
     sys.exit(status)
 

@@ -1,4 +1,4 @@
-"""API keys over gRPC. Probes need none."""
+"""API key authentication for gRPC. Liveness and readiness checks need no key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
 class ApiKeyInterceptor(grpc.ServerInterceptor):
-    """Rejects a call without a valid key before its message is read. Reflection and unknown calls need a key too."""
+    """Rejects calls without a valid key before reading the message. Reflection and unknown methods also need a key."""
 
     def __init__(self, keys: ApiKeys, observer_queue: ObserverQueue):
         self.keys, self.observer_queue = keys, observer_queue
@@ -34,7 +34,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         return continuation(details)
 
     def _reject(self, path: str, error: Unauthenticated) -> grpc.RpcMethodHandler:
-        """Return a handler that ends the call at once. A handler of a stream does not wait for a message."""
+        """Return a handler that aborts the call. It is a stream handler, because those do not wait for a message."""
         service, _, name = path.lstrip("/").partition("/")
 
         def reject(_: Iterator[bytes], grpc_context: grpc.ServicerContext) -> None:

@@ -1,4 +1,4 @@
-"""The same requests and responses over gRPC, for clients."""
+"""gRPC client for InferenceRequest and InferenceResponse."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def infer(
     timeout: float | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> InferenceResponse:
-    """Return the response of `model_name`. `timeout` is in seconds, and `metadata` may contain an API key.
+    """Send `request` to `model_name` and return the response. `timeout` is in seconds, `metadata` can hold an API key.
 
-    Raise grpc.RpcError for an error of the server, and InvalidInput if a tensor has no such form.
+    Raise grpc.RpcError if the call fails, and InvalidInput if protobuf cannot represent a tensor.
     """
     call = channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     message = converters.write_request(replace(request, model_name=model_name), raw)

@@ -1,4 +1,4 @@
-"""protobuf messages ↔ types. A tensor travels raw, as bytes, or typed, in the contents field of its datatype (G3)."""
+"""Conversion between protobuf messages and types. Tensor data is raw bytes or typed `contents` (G3)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from app.protocol.types import (
     ResponseOutput,
     Tensor,
     check_number_of_tensors,
+    parameter_error,
 )
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
 from grpc_service.wire import encode_field, extract_large_field
@@ -39,26 +40,26 @@ Made = TypeVar("Made", bound=Tensor)
 INPUTS, RAW_INPUTS = (field_number(ModelInferRequest, name) for name in ("inputs", "raw_input_contents"))
 OUTPUTS, RAW_OUTPUTS = (field_number(ModelInferResponse, name) for name in ("outputs", "raw_output_contents"))
 
-# A response has the same field numbers as a request, apart from its tensors, and an output the same as an input.
+# Requests and responses share their field numbers, except for the tensors. So do inputs and outputs.
 InferInputTensor = ModelInferRequest.InferInputTensor
 CONTENTS = field_number(InferInputTensor, "contents")
-# Up to this number of elements, a list is faster than protobuf's array.
+# For at most this number of elements, a list is faster than protobuf's array.
 FEW = 32
-# Fields with the same bytes in a message as in an array.
+# Fields whose encoding in a message equals the bytes of the array.
 PACKED = {name: field_number(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
-# Fields of several datatypes have 32 bits.
+# Fields shared by several datatypes. Their elements have 32 bits.
 CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
 
 def parse_request(body: bytes, without_copies: bool = True) -> tuple[Any, Sequence[Buffer]]:
-    """Return the message and the raw entries of its inputs. Raise DecodeError. `without_copies`: by protobuf."""
+    """Return the message and its raw_input_contents, by default as views of `body`. Raise DecodeError if malformed."""
     body, raws = extract_large_field(body, RAW_INPUTS) if without_copies else (body, [])
     message = ModelInferRequest.FromString(body)
     return message, raws or message.raw_input_contents[:]
 
 
 def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
-    """Return the request. Raise InvalidInput if it is not valid, independent of the model (G2, G3)."""
+    """Return the request. Raise InvalidInput if it is invalid for any model (G2, G3)."""
     inputs = read_tensors(message.inputs, raws, RequestInput)
     outputs = []
     if asked := message.outputs:
@@ -68,7 +69,7 @@ def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
 
 
 def read_response(body: bytes) -> InferenceResponse:
-    """Return the response. Raise InvalidInput if it is not valid."""
+    """Return the response. Raise InvalidInput if it is invalid."""
     body, raws = extract_large_field(body, RAW_OUTPUTS)
     message = ModelInferResponse.FromString(body)
     outputs = read_tensors(message.outputs, raws or message.raw_output_contents[:], ResponseOutput)
@@ -76,20 +77,20 @@ def read_response(body: bytes) -> InferenceResponse:
 
 
 def read_head(message: Any) -> tuple[str, str | None, str | None, Parameters]:
-    """Return the name and version of the model, the id and the parameters, in the order of both classes' fields.
+    """Return the model's name and version, the id and the parameters, in the order of the fields of both classes.
 
-    Empty strings become None. Keywords would take twice the time.
+    The version and the id are None if empty. Positional arguments take half the time of keywords.
     """
     parameters = read_parameters(message.parameters)
     return message.model_name, message.model_version or None, message.id or None, parameters
 
 
 def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
-    """Return tensors of the class `make`. `raws` has one entry for each, or none if they are typed."""
+    """Return tensors of the class `make`. `raws` contains the data of each tensor, or is empty for typed contents."""
     kind = make.kind
     check_number_of_tensors(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
-        got = f"{len(raws)} for {len(tensors)}"
+        got = f"{len(raws)} for {len(tensors)} {kind}s"
         raise InvalidInput(subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got)
     made = []
     for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - [:] is twice as fast
@@ -111,9 +112,9 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
 
 
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Return the tensor of `shape`. Raise InvalidInput for the field of another datatype, or a wrong count (G3)."""
+    """Return an array of `shape`. Raise InvalidInput if the field or the number of elements does not match (G3)."""
     if datatype.contents is None:
-        raise InvalidInput(f"{datatype.name} has no contents", remedy="use raw_input_contents")
+        raise InvalidInput(f"contents cannot represent {datatype.name}", remedy="use raw_input_contents")
     values: Any = []
     for sent, values in contents.ListFields():  # noqa: B007 - at most one
         if sent.name != datatype.contents:
@@ -128,7 +129,7 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
 
 
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
-    """Return the message of `request`. Its tensors are raw, or typed if none is FP16."""
+    """Return the serialized message. Its tensors are raw if `raw` is set or if one is FP16, otherwise typed."""
     message = ModelInferRequest()
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
@@ -136,7 +137,7 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
 
 
 def write_response(response: InferenceResponse, raw: bool, without_copies: bool = True) -> bytes:
-    """Return the message. If `raw` or if a tensor has no typed form, all are raw (G4). See parse_request()."""
+    """Return the serialized message. Its tensors are raw if `raw` is set or if one is FP16, otherwise typed (G4)."""
     message = b"".join(write_parts(response, response.outputs, OUTPUTS, RAW_OUTPUTS, raw))
     return message if without_copies else ModelInferResponse.FromString(message).SerializeToString()
 
@@ -144,9 +145,9 @@ def write_response(response: InferenceResponse, raw: bool, without_copies: bool 
 def write_parts(
     envelope: InferenceRequest | InferenceResponse, tensors: Sequence[Tensor], number: int, raw_number: int, raw: bool
 ) -> list[Buffer]:
-    """Return the parts of the message, with the tensors in the field `number` and their data in `raw_number` if `raw`.
+    """Return the parts of the message: tensors in the field `number`, and their data in `raw_number` if `raw` is set.
 
-    Raise InvalidInput for values that protobuf cannot represent: text with half a surrogate pair, 65-bit integers.
+    Raise InvalidInput for values that protobuf cannot represent: lone surrogates, and integers over 64 bits.
     """
     try:
         parts: list[Buffer] = [message_head(envelope.model_name, envelope.model_version)]
@@ -172,7 +173,7 @@ def write_parts(
 
 
 def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
-    """Return the contents message of `array`, in parts. Raise InvalidInput for None."""
+    """Return the parts of the InferTensorContents message. Raise NoBinaryForm for None."""
     if not array.size:
         return ()
     if datatype.contents in PACKED:
@@ -187,20 +188,20 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
 
 @lru_cache(16)
 def message_head(name: str | None, version: str | None) -> bytes:
-    """Return the message with only its model, as most messages of a model begin."""
+    """Return the serialized name and version of the model, which most messages share."""
     head: bytes = ModelInferRequest(model_name=name, model_version=version).SerializeToString()
     return head
 
 
 @lru_cache(1024)
 def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
-    """Return the message of a tensor without its contents and parameters."""
+    """Return the serialized tensor without contents and parameters."""
     head: bytes = InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
     return head
 
 
 def serialize_parameters(message: Any, values: Parameters) -> bytes:
-    """Return `message` with the parameters. protobuf merges it with a head in front of it."""
+    """Return the serialized message with the parameters. A parser merges it with the fields before it."""
     write_parameters(message.parameters, values)
     merged: bytes = message.SerializeToString()
     return merged
@@ -209,12 +210,12 @@ def serialize_parameters(message: Any, values: Parameters) -> bytes:
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     """Return the values by name (R17). Raise InvalidInput for an InferParameter without a value."""
     values: Parameters = {}
-    if not parameters:  # the usual case, and faster than items()
+    if not parameters:  # the common case, for which items() is slower
         return values
     for name, parameter in parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         if choice is None:
-            raise InvalidInput(expected="a string, number or boolean", got="none").about("parameter", name)
+            raise parameter_error(name, None)
         values[name] = getattr(parameter, choice)
     return values
 
@@ -230,4 +231,4 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
         elif isinstance(value, str):
             parameters[name].string_param = value
         else:
-            raise InvalidInput(expected="a string, number or boolean", got=value).about("parameter", name)
+            raise parameter_error(name, value)

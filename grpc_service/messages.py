@@ -1,7 +1,7 @@
-"""The messages and the service of protos/open_inference_grpc.proto, in a descriptor pool of their own.
+"""Messages and service of protos/open_inference_grpc.proto, in a separate descriptor pool.
 
-The default pool takes each name once, and tritonclient, KServe and others bring `inference.*` of their own. A model
-that calls another server through one of them has both in its process.
+The default pool rejects duplicate names, and tritonclient, KServe and others also define `inference.*`. A model that
+uses one of these clients loads both definitions into its process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DESCRIPTOR = Path(__file__).with_name("open_inference_grpc.binpb")
 
 def load_pool() -> DescriptorPool:
     if not DESCRIPTOR.exists():
-        raise ImportError(f"{DESCRIPTOR.name} is not built yet: run `pip install -e .` in the project's root")
+        raise ImportError(f"{DESCRIPTOR.name}: file not found. Run pip install -e . in the root of the project.")
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes()).file:
         pool.Add(file)
@@ -31,18 +31,18 @@ SERVICE = POOL.FindServiceByName(SERVICE_NAME)
 
 
 def message(name: str) -> Any:
-    """Return the class of the message with this name in the proto."""
+    """Return the class of the message `name`. Raise KeyError if it is not in the proto."""
     return GetMessageClass(POOL.FindMessageTypeByName(f"inference.{name}"))
 
 
 def field_number(message_class: Any, field: str) -> int:
-    """Return the number of a message's field."""
+    """Return the number of a field."""
     number: int = message_class.DESCRIPTOR.fields_by_name[field].number
     return number
 
 
 def __getattr__(name: str) -> Any:
-    """Make each message of the proto an attribute of this module."""
+    """Return the class of a message, so that messages are attributes of this module."""
     try:
         return message(name)
     except KeyError:

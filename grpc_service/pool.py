@@ -1,11 +1,11 @@
-"""The thread pool of gRPC calls.
+"""Thread pool for gRPC calls.
 
-grpcio gives a call its thread before the call's message has arrived. Here, a call gets its thread when the message is
-complete, so that slow clients hold no thread. A small call also needs a third less time. This uses private names of
-grpcio, and only this module does. If a release lacks them, concurrent.futures.ThreadPoolExecutor replaces the pool.
+grpcio assigns a thread to a call before the message arrives. This pool assigns it when the message is complete, so
+slow clients do not block threads. Small calls also take a third less time. Only this module uses private names of
+grpcio. If a release lacks them, concurrent.futures.ThreadPoolExecutor replaces the pool.
 
-Incomplete messages and responses that clients do not read are limited only by grpcio: 1,000 calls per connection, and
-MAX_REQUEST_BYTES per message.
+Only grpcio limits incomplete messages and unread responses: to 1,000 calls per connection and MAX_REQUEST_BYTES per
+message.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ try:
 except ImportError:
     _server = None
 
-# Calls with streams, such as reflection's. Each has a thread as long as it runs.
+# Streaming calls, such as those of reflection. Each uses one thread until it ends.
 MAX_STREAMS = 256
-# The private functions of grpcio, with their parameters, and the attributes of its _RPCState.
+# Private functions of grpcio with their parameters, and attributes of its _RPCState.
 SIGNATURES = {
     "_Context": "rpc_event state request_deserializer",
     "_abort": "state call code details",
@@ -36,14 +36,14 @@ SIGNATURES = {
     "_unary_response_in_pool": "rpc_event state behavior argument_thunk request_deserializer response_serializer",
 }
 STATE = {"aborted", "condition", "due", "request"}
-GET_REQUEST = "unary_request"  # the name of the function that waits for the only message of a call
-CALL_ARGUMENTS = 7  # of a submitted call: the function that responds, and its own arguments
+GET_REQUEST = "unary_request"  # the function that waits for the message of a unary call
+CALL_ARGUMENTS = 7  # number of arguments for a call: grpcio's response function and its arguments
 
 logger = logging.getLogger(__name__)
 
 
 def is_supported() -> bool:
-    """Return whether grpcio has the private names that this module uses."""
+    """Return True if grpcio has the private names that this module uses."""
     try:
         signatures = {name: " ".join(inspect.signature(getattr(_server, name)).parameters) for name in SIGNATURES}
         core = _server.cygrpc
@@ -59,16 +59,16 @@ IS_SUPPORTED = is_supported()
 
 
 def create_pool(threads: int, is_custom: bool = True) -> Executor:
-    """Return the pool, or one of the standard library if `is_custom` is false or grpcio has changed."""
+    """Return a Pool, or a ThreadPoolExecutor if `is_custom` is false or the release of grpcio is not supported."""
     if is_custom and IS_SUPPORTED:
         return Pool(threads)
     if is_custom:
-        logger.warning("This release of grpcio is not supported by the fast thread pool. Using ThreadPoolExecutor")
+        logger.warning("The fast thread pool does not support this release of grpcio. Using ThreadPoolExecutor")
     return ThreadPoolExecutor(threads + MAX_STREAMS, "grpc")
 
 
 class Accepted:
-    """A completed future. grpcio only uses it to count calls."""
+    """A completed future. grpcio uses it only to count calls."""
 
     def add_done_callback(self, call: Callable[[Any], Any]) -> None:
         call(self)
@@ -78,17 +78,17 @@ ACCEPTED = Accepted()
 
 
 class Pool(Executor):
-    """Runs what is submitted in at most `threads` daemon threads, in order. Threads start when they are needed."""
+    """Runs submitted calls in order, in at most `threads` daemon threads, which start on demand."""
 
     def __init__(self, threads: int):
         self._threads = threads
         self._ready: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
         self._submitted = 0
-        self._done: list[int] = []  # by thread, so that no thread needs a lock to count
+        self._done: list[int] = []  # completed calls by thread, which needs no lock
         self._streams: set[int] = set()
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
-        """Run the call in a thread. Only grpcio's event thread calls this."""
+        """Schedule the call. Only grpcio's event thread calls this method."""
         if len(arguments) != CALL_ARGUMENTS:
             self._put(run, arguments)
         elif arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
@@ -98,12 +98,12 @@ class Pool(Executor):
         return ACCEPTED
 
     def _receive(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Ask for the message. grpcio does this in the call's thread, which then waits for it."""
+        """Start to receive the message. grpcio does this in the thread of the call, and blocks it."""
         respond, event, state, behavior, wait, read, write = arguments
         receive = _server._receive_message(state, event.call, read)
 
         def received(message: Any) -> Any:
-            """Queue the call. grpcio's event thread calls this, also if no message will come: `wait` finds that out."""
+            """Queue the call. grpcio's event thread also calls this if the call ended without a message."""
             finished = receive(message)
             request, state.request = state.request, None
             if request is None or write:
@@ -119,7 +119,7 @@ class Pool(Executor):
                 state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Queue the call for the next free thread. Start one more if none is free."""
+        """Queue the call. Start a thread if none is idle."""
         index = len(self._done)
         if index < self._threads and self._submitted - sum(self._done) >= index:
             self._done.append(0)
@@ -131,7 +131,7 @@ class Pool(Executor):
     def _start(self, target: Callable[[], None], name: str) -> bool:
         try:
             threading.Thread(target=target, name=name, daemon=True).start()
-        except RuntimeError as error:  # the limit of the system. grpcio's event thread must not end
+        except RuntimeError as error:  # limit of the system. An exception would end grpcio's event thread
             logger.error("Cannot start a thread for gRPC: %s", error)
             return False
         return True
@@ -141,13 +141,13 @@ class Pool(Executor):
             run, arguments = self._ready.get()
             try:
                 run(*arguments)
-            except BaseException:  # the thread is needed for other calls
+            except BaseException:  # keep the thread for other calls
                 logger.exception("A gRPC call failed")
-            del run, arguments  # a request must not stay in memory until the next
+            del run, arguments  # release the request before the next call arrives
             self._done[index] += 1
 
     def _stream(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Run the call in a thread of its own. Cancel it if there are too many."""
+        """Run the call in a separate thread. Cancel it if MAX_STREAMS are running or no thread can start."""
         call = arguments[1].call
 
         def finish() -> None:
@@ -163,7 +163,7 @@ class Pool(Executor):
 
 
 def run_handler(event: Any, state: Any, behavior: Any, request: Any, read: Any) -> None:
-    """Call a handler of bytes. grpcio's own function does the same, and more, in a tenth more time."""
+    """Call a handler and send its response, without features of grpcio's function that cost 10 % more time."""
     try:
         response = behavior(request, _server._Context(event, state, read))
     except Exception:

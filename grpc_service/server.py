@@ -1,4 +1,4 @@
-"""The threaded gRPC server: the protocol's service, health and reflection on one port (G7)."""
+"""Threaded gRPC server with inference, health and reflection services on one port (G7)."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ from grpc_service.servicer import InferenceServicer, make_handlers
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
     ("grpc.server_handshake_timeout_ms", 30_000),
-    # Metadata of a call. Between grpcio's own two limits, calls would be rejected at random.
+    # Metadata of a call. grpcio rejects calls at random between the two limits, so they are equal.
     ("grpc.max_metadata_size", 2**14),
     ("grpc.absolute_max_metadata_size", 2**14),
     ("grpc.max_concurrent_streams", 1000),
-    # Calls that no thread has accepted. From 1,000 on, grpcio would by default cancel calls at random.
+    # Calls that wait for a thread. By default, grpcio cancels calls at random from 1,000 on.
     ("grpc.server.max_pending_requests", 2**14),
     ("grpc.server.max_pending_requests_hard_limit", 2**14),
-    # Pings find clients whose machine is gone. Clients may send pings without a call.
+    # Pings detect clients that disappeared without closing the connection. Clients can send pings without a call.
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
 CLOSE_STEP_SECONDS = 0.02
-# The directory of this process's open files, on Linux and on macOS.
+# The directory of file descriptors of this process, on Linux and on macOS.
 DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-HEALTH_NAMES = ("", messages.SERVICE_NAME)  # whose health the service reports
+HEALTH_NAMES = ("", messages.SERVICE_NAME)  # services with a health status
 
 
 class Health(health.HealthServicer):
-    """grpcio's health service. Each watch has a thread until its client ends it, so that none waits for another."""
+    """grpcio's health service. Each Watch call uses a separate thread until the client cancels it."""
 
     def __init__(self) -> None:
         super().__init__(experimental_non_blocking=False)
 
     def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
-        """Send the status, and again after each change."""
+        """Send the current status, and the new status after each change."""
         if request.service not in HEALTH_NAMES:
-            request.service = "unknown"  # grpcio keeps a record of each name
+            request.service = "unknown"  # grpcio stores each name permanently
         responses = super().Watch(request, context)
-        # If the call has ended before, grpcio would wait for its end forever.
+        # If the call has already ended, grpcio would wait for its end forever.
         return responses if context.is_active() else iter(())
 
 
 class Server:
-    """A gRPC server of `plane` that listens on HOST:GRPC_PORT. `shared` lets other processes listen there, too.
+    """A gRPC server for `plane` on HOST:GRPC_PORT. With `shared`, several processes can listen on the port.
 
-    `port` is the port, also if GRPC_PORT is 0. Create it after any fork: grpcio does not survive one. Raise
-    ConfigurationError if the port is not available.
+    `port` is the actual port, even if GRPC_PORT is 0. Create the server after forking, because grpcio does not support
+    forks. Raise ConfigurationError if the port is not available.
     """
 
     def __init__(self, plane: DataPlane, settings: Settings, shared: bool = False):
@@ -102,18 +102,17 @@ class Server:
             else:
                 self.port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"GRPC_PORT={settings.grpc_port}: cannot listen on {address}. Got {error}."
-            ) from None
+            problem = f"cannot listen on {address}: {error}"
+            raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: {problem}.") from None
 
     def report_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:
             self._health.set(name, SERVING if ready else NOT_SERVING)
 
     def start(self) -> None:
-        """Start grpcio's threads with Linux's SCHED_BATCH: one that wakes for a call does not interrupt another."""
+        """Start grpcio's threads with SCHED_BATCH on Linux, so that a waking thread does not preempt a running one."""
         is_changed = False
-        with suppress(AttributeError, OSError):  # another system, or a sandbox that forbids it
+        with suppress(AttributeError, OSError):  # not Linux, or forbidden by a sandbox
             if os.sched_getscheduler(0) == os.SCHED_OTHER:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
                 is_changed = True
@@ -122,19 +121,19 @@ class Server:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
     def report_stopping(self) -> None:
-        """Report "not ready" from now on, and serve all calls."""
+        """Report NOT_SERVING. Calls are still accepted."""
         self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
-        """Refuse new calls with UNAVAILABLE, which clients retry, and let running calls finish within `seconds`."""
+        """Reject new calls with UNAVAILABLE, which clients retry. Running calls have `seconds` to complete."""
         self._servicer.is_stopping = True
         end, idle = time.monotonic() + seconds, set[int]()
         while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._close_idle(idle)
-        for listener in sockets_of(self.port, listening=True):  # before grpcio stops: it cancels calls on its way
+        for listener in sockets_of(self.port, listening=True):  # before stop(), which cancels calls in transit
             drop_new_handshakes(listener)
-        for _ in range(2):  # the second time for connections that were accepted in between
+        for _ in range(2):  # again for connections accepted in the meantime
             time.sleep(CLOSE_STEP_SECONDS)
             for connection in sockets_of(self.port):
                 with suppress(OSError):  # the client has disconnected
@@ -142,7 +141,7 @@ class Server:
         self._server.stop(0).wait()
 
     def _close_idle(self, before: set[int]) -> set[int]:
-        """Close the connections that were idle `before` and still are. Return the clients' ports of idle ones."""
+        """Close connections that are idle and were idle `before`. Return the client ports of idle connections."""
         busy = {int(context.peer().rpartition(":")[2]) for context in list(self._servicer.running)}
         idle = set()
         for connection in sockets_of(self.port):
@@ -156,13 +155,13 @@ class Server:
 
 
 def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
-    """Return the connections to the port, or the sockets that listen there. grpcio does not give access to them."""
+    """Yield the connections to `port`, or its listening sockets. grpcio does not provide access to them."""
     try:
         descriptors = os.listdir(DESCRIPTORS)
-    except OSError:  # also if this process has no descriptor left to look with
+    except OSError:  # no such directory, or too many open files
         return
     for descriptor in descriptors:
-        with suppress(OSError):  # another thread has closed it since. dup() keeps the socket open until the yield ends
+        with suppress(OSError):  # closed by another thread. dup() keeps the socket open during the yield
             if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
                 with socket.socket(fileno=os.dup(int(descriptor))) as each:
                     found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
@@ -171,14 +170,14 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
 
 
 def credentials(settings: Settings) -> grpc.ServerCredentials:
-    """Return the TLS credentials of the files in the settings. grpcio allows TLS 1.2 or later."""
+    """Return TLS credentials from the files in the settings. grpcio requires TLS 1.2 or later."""
     paths = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     cert, key, authorities = (path and path.read_bytes() for path in paths)
     return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
 
 
 def enable_reflection(server: grpc.Server) -> None:
-    """Add reflection of the protocol's own descriptor pool, with the two services of grpcio in it."""
+    """Enable reflection for the protocol's descriptor pool. Add grpcio's health and reflection services to the pool."""
     names = [messages.SERVICE_NAME]
     for module in (health_pb2, reflection_pb2):
         messages.POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)

@@ -1,4 +1,4 @@
-"""The calls of GRPCInferenceService (G1, T1, T2), and the table of errors to gRPC statuses."""
+"""Methods of GRPCInferenceService (G1, T1, T2), and the gRPC status of each error."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
 }
 
 REQUEST_ID = "x-request-id"
-RETRY_AFTER = ("retry-after", "1")  # seconds. It distinguishes an overload from a message that is too large
-# The operations by gRPC's names for them: ModelMetadata is `model_metadata`.
+RETRY_AFTER = ("retry-after", "1")  # seconds. Distinguishes an overload from a message that is too large
+# Operations by gRPC method. ModelMetadata is `model_metadata`.
 OPERATIONS = {each.name: re.sub("(?<=.)(?=[A-Z])", "_", each.name).lower() for each in messages.SERVICE.methods}
 OPERATIONS |= {"ModelInfer": INFER}
 logger = logging.getLogger(__name__)
 
 
 class GrpcContext(RequestContext):
-    """The context of a gRPC call. Its id is in the trailing metadata of the response."""
+    """The context of a gRPC call. The trailing metadata of the response contains its id."""
 
     protocol = "grpc"
 
@@ -64,7 +64,7 @@ class GrpcContext(RequestContext):
         return bool(self.grpc_context.is_active())
 
     def fail(self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
-        """End the call with an error, which abort() raises. An overloaded service asks for a retry, as in REST."""
+        """Abort the call with an error. abort() raises an exception. If overloaded, send `retry-after`, as in REST."""
         grpc_context, self.grpc_context = self.grpc_context, None
         self.status, self.error = status.name, log_text or text
         if self.failure is errors.Overloaded:
@@ -74,14 +74,14 @@ class GrpcContext(RequestContext):
 
 
 class InferenceServicer:
-    """One method per call, from request to response. They raise InferenceError. ModelInfer takes and returns bytes."""
+    """The methods of the service. They raise InferenceError. ModelInfer takes and returns serialized messages."""
 
     def __init__(self, plane: DataPlane, without_copies: bool = True):
         self.plane, self.without_copies = plane, without_copies
         self.is_stopping = False
-        self.running: set[grpc.ServicerContext] = set()  # calls whose responses are not sent yet
+        self.running: set[grpc.ServicerContext] = set()  # calls in flight
 
-    def ServerLive(self, request: Message) -> Message:  # noqa: N802 - the calls keep the protocol's names
+    def ServerLive(self, request: Message) -> Message:  # noqa: N802 - methods have the protocol's names
         return messages.ServerLiveResponse(live=True)
 
     def ServerReady(self, request: Message) -> Message:  # noqa: N802
@@ -106,11 +106,11 @@ class InferenceServicer:
     def ModelInfer(self, body: bytes, context: GrpcContext) -> bytes:  # noqa: N802
         self.plane.admission.reject_if_full()
         message, raws = converters.parse_request(body, self.without_copies)
-        # An unknown name is reported before other errors.
+        # Report an unknown model before other errors.
         self.plane.metadata(message.model_name, message.model_version)
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
-        del body, message, raws  # releases large requests before the model runs
+        del body, message, raws  # release a large request before predict() runs
         return converters.write_response(self.plane.infer(request, context), raw, self.without_copies)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
@@ -121,9 +121,9 @@ class InferenceServicer:
 
 
 def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
-    """Return grpcio's handler of all calls in the proto. The handler of each call takes and returns bytes.
+    """Return the handler for all methods in the proto. Handlers take and return serialized messages.
 
-    grpcio keeps its argument until the response is sent. The body is in a list, from which it can be taken earlier.
+    grpcio references a handler's argument until the response is sent. A list allows the handler to release the body.
     """
     handlers = {}
     for method in messages.SERVICE.methods:
@@ -133,7 +133,7 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
 
 
 def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcContext], bytes]:
-    """Return the servicer's method as a function from bytes to bytes."""
+    """Return a function that calls the servicer's method with a serialized request and serializes the response."""
     if OPERATIONS[method.name] == INFER:
         return servicer.ModelInfer
     work, request_class = getattr(servicer, method.name), messages.message(method.input_type.name)
@@ -146,7 +146,7 @@ def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes
 
 
 def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
-    """Return the handler of a method. It turns errors, malformed messages among them, into statuses."""
+    """Return the handler of a method. It converts exceptions, including DecodeError, to statuses."""
     work, name = to_bytes_method(servicer, method), method.name
     queue, running = servicer.plane.observer_queue, servicer.running
 
@@ -158,7 +158,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             running.discard(grpc_context)
         try:
             if servicer.is_stopping:
-                raise errors.Unavailable("worker is stopping", remedy="retry")
+                raise errors.Unavailable("worker is shutting down", remedy="retry the call")
             context.received = len(held[0])
             body = work(held.pop(), context)
             context.status, context.sent = "OK", len(body)

@@ -1,7 +1,7 @@
-"""Raw tensors without protobuf, which copies each of them twice in a request and twice in a response.
+"""Raw tensors without the copies of protobuf: two per request and two per response.
 
-A message consists of its fields, in any order. Each follows a tag with its number and kind. A field of bytes can be
-taken out of a message, or appended to it, without a parser of the other fields.
+A message is a sequence of fields in any order. Each starts with a tag that contains its number and wire type. A bytes
+field can therefore be removed or appended without parsing the other fields.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from functools import lru_cache
 from app.protocol.binary_tensors import Buffer
 from app.protocol.errors import InvalidInput
 
-# Below this size in bytes, protobuf is faster.
+# For smaller messages (in bytes), protobuf is faster.
 LARGE = 2**15
-# More than a request with the largest number of tensors has. Each field takes far more memory than its two bytes.
+# More than a request with MAX_TENSORS needs. A field of two bytes uses far more memory when it is parsed.
 MAX_FIELDS = 2**18
 VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
 FIXED = {EIGHT: 8, FOUR: 4}
 
 
 def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
-    """Return the message without its field `number`, and the entries of that field as views of `body`.
+    """Return the message without the field `number`, and the values of that field as views of `body`.
 
-    Return the body itself if it is small, malformed or without the field. Raise InvalidInput for too many fields.
+    Return `body` unchanged if it is small, malformed or without the field. Raise InvalidInput for too many fields.
     """
     if len(body) < LARGE:
         return body, []
@@ -51,20 +51,20 @@ def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryvie
 
 
 def encode_field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
-    """Return the field `number` in parts: its head and its content."""
+    """Return the parts of the field `number`: its head and its content."""
     return field_head(number, sum(map(len, parts))), *parts
 
 
 @lru_cache(1024)
 def field_head(number: int, size: int) -> bytes:
-    """Return tag and length of a field of bytes."""
+    """Return the tag and the length of a bytes field."""
     return encode_varint(number << 3 | DELIMITED) + encode_varint(size)
 
 
 def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
-    """Return the integer at `position` and the position after it. Raise IndexError if it has over `most` bytes.
+    """Return the varint at `position` and the position after it. Raise IndexError if it is longer than `most` bytes.
 
-    A byte has seven bits of the integer. Tags and lengths have at most five bytes, values ten.
+    Tags and lengths have at most five bytes, values have at most ten.
     """
     value = 0
     for shift in range(0, 7 * most, 7):
@@ -77,7 +77,7 @@ def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """Return protobuf's encoding of an integer: seven bits per byte, and the highest bit in all bytes but the last."""
+    """Return a varint: seven bits per byte, with the highest bit set in all bytes except the last."""
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)

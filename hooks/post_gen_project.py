@@ -1,4 +1,4 @@
-"""Finish a new project: select the framework's model and the license, and write the answers into the copied files."""
+"""Complete a new project: select the example and the license, and write the answers into copied files."""
 
 import ast
 import fnmatch
@@ -6,11 +6,15 @@ import json
 import re
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
-DOCS_URL = ANSWERS["docs_url"].rstrip("/")
-# The files of an example, and their places in a project.
+# URLs of a template on GitHub, in all formats that cookiecutter and cruft accept.
+GITHUB = re.compile(r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+# A link to another page: text, path and heading.
+LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
+# Paths in a project for the files of an example.
 PLACES = {
     "predict.py": "app/predict.py",
     "signature.py": "app/signature.py",
@@ -20,7 +24,7 @@ PLACES = {
 
 
 def check_links() -> None:
-    """Stop if the template was unzipped, or cloned with core.symlinks=false: its links are text files then."""
+    """Exit if the template was unzipped or cloned with core.symlinks=false. Its links are then text files."""
     if not Path("app").is_dir():
         sys.exit(
             "This copy of the template has lost its symbolic links (a zip download, or git's core.symlinks=false). "
@@ -29,9 +33,9 @@ def check_links() -> None:
 
 
 def sweep() -> None:
-    """Remove files that came from a used checkout of the template and that the project's .gitignore lists.
+    """Remove files that match .gitignore, such as caches, which cookiecutter copied from a checkout of the template.
 
-    Only below the template's directories. In the project's root, `cookiecutter -f` can find the owner's keys and .venv.
+    Only search the template's directories. With `cookiecutter -f`, the root can contain the owner's keys and .venv.
     """
     patterns = [line.strip("/") for line in Path(".gitignore").read_text().splitlines()]
 
@@ -48,7 +52,7 @@ def sweep() -> None:
 
 
 def choose_framework() -> None:
-    """Replace the template's own model with the chosen framework's, and remove the other examples."""
+    """Replace the default model with the example of the chosen framework, and remove the other examples."""
     chosen = Path("examples", ANSWERS["framework"])
     for folder in Path("examples").iterdir():
         if folder != chosen:
@@ -65,7 +69,7 @@ def choose_framework() -> None:
 
 
 def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
-    """Add packages to install_requires. They replace the entries with the same name."""
+    """Add packages to install_requires. Replace entries with the same name."""
     lines = setup.read_text(encoding="utf-8").splitlines()
     start = lines.index("install_requires =") + 1
     end = next(index for index in range(start, len(lines)) if not lines[index].startswith("    "))
@@ -76,7 +80,7 @@ def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
 
 
 def choose_model_page() -> None:
-    """Remove the model page and its package, if the answer `model_page` is "no"."""
+    """Remove the model page and its package if `model_page` is "no"."""
     if ANSWERS["model_page"] == "no":
         shutil.rmtree("app/ui")
         for path, pattern in (
@@ -88,7 +92,7 @@ def choose_model_page() -> None:
 
 
 def choose_batch_tools() -> None:
-    """Remove `infer`, `bench` and their packages, if the answer `batch_tools` is "no"."""
+    """Remove `infer`, `bench` and their packages if `batch_tools` is "no"."""
     if ANSWERS["batch_tools"] == "no":
         shutil.rmtree("app/cli/batch")
         setup = Path("setup.cfg")
@@ -97,7 +101,7 @@ def choose_batch_tools() -> None:
 
 
 def choose_license() -> None:
-    """Write the text of the chosen license, with the author's name, into the project's root."""
+    """Write LICENSE with the text of the chosen license and the author's name."""
     if ANSWERS["license"] != "none":
         author = ANSWERS["author"].strip() or f"The {ANSWERS['project_slug']} authors"
         text = Path("licenses", ANSWERS["license"]).read_text(encoding="utf-8")
@@ -106,7 +110,7 @@ def choose_license() -> None:
 
 
 def name_model(path: Path = Path("app/predict.py")) -> None:
-    """Write the model's name and version into METADATA. cookiecutter copies app/ without rendering it."""
+    """Write the model's name and version into METADATA, because cookiecutter copies app/ without rendering."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     call = next(
         node.value
@@ -129,22 +133,33 @@ def name_service(path: Path = Path("app/inference/data_plane.py")) -> None:
 
 
 def show_calls(readme: Path = Path("README.md")) -> None:
-    """Write example calls of this model into the README."""
+    """Write example requests for the model into the README."""
     calls = Path("examples", ANSWERS["framework"], "calls.md")
     text = calls.read_text(encoding="utf-8").replace("MODEL", ANSWERS["model_name"])
     readme.write_text(readme.read_text(encoding="utf-8").replace("<!-- calls -->\n", text), encoding="utf-8")
     calls.unlink()
 
 
+def docs_url() -> str:
+    """Return the URL of the template's documentation: the answer, or its URL on GitHub, or "" if both are unknown."""
+    on_github = GITHUB.fullmatch(ANSWERS.get("_template", ""))
+    default = f"https://github.com/{on_github[1]}/blob/HEAD/docs" if on_github else ""
+    return ANSWERS["docs_url"].rstrip("/") or default
+
+
 def link_docs() -> None:
-    """Make links to pages that stay in the template's repository point to `docs_url`."""
+    """Replace links to pages that only the template has with its URL. If the URL is unknown, remove the links."""
+    docs, url = Path("docs").resolve(), docs_url()
+
+    def replace(page: Path, link: re.Match[str]) -> str:
+        text, target = link[1], (page.parent / link[2]).resolve()
+        if target.exists() or not target.is_relative_to(docs):
+            return link[0]
+        return f"[{text}]({url}/{target.relative_to(docs).as_posix()}{link[3] or ''})" if url else text
+
     for page in [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
-        for link, name in set(re.findall(r"(\]\([^):#\s]*?([\w-]+\.md))(?=[#)])", text)):
-            target = (page.parent / link.removeprefix("](")).resolve()
-            if target.parent == Path("docs").resolve() and not target.exists():
-                text = text.replace(link, f"]({DOCS_URL}/{name}")
-        page.write_text(text, encoding="utf-8")
+        page.write_text(LINK.sub(partial(replace, page), text), encoding="utf-8")
 
 
 def print_next_steps() -> None:

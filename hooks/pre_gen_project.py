@@ -19,20 +19,20 @@ RULES = {
         r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?",
         "letters, digits, dots, hyphens and underscores, with a letter or digit at both ends, such as 1 or v1.2",
     ),
-    # docker's grammar: an optional registry host, then names.
+    # Docker's syntax: an optional registry host, then path components.
     "image_repository": (
         r"(?=.{1,255}$)([a-z0-9]+(-+[a-z0-9]+)*([.][a-z0-9]+(-+[a-z0-9]+)*)*(:[0-9]+)?/)?"
         r"[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*)*",
         "a repository's lower-case name without a tag, such as ghcr.io/you/iris-service",
     ),
-    # setup.cfg contains these. They are one line each, and must not start a `file:` or `attr:` reference.
+    # Values in setup.cfg. They must be one line and must not start with `file:` or `attr:`.
     "project_name": (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text"),
     "description": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}", "one line of text, no `file:`"),
     "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
-    "docs_url": (r"https?://[^\s()<>]+", "a URL, such as https://example.org/docs"),
+    "docs_url": (r"(https?://[^\s()<>]+)?", "a URL, such as https://example.org/docs, or no text"),
 }
 
-# pip would confuse the project with a package of this name that it needs.
+# A project with the name of one of its dependencies would replace that package.
 PACKAGES = """
 annotated-doc annotated-types anyio apispec blinker cachetools certifi cffi charset-normalizer click cloudpickle
 colorama cryptography cuda-bindings cuda-pathfinder cuda-toolkit databricks-sdk fastapi filelock flask flask-swagger-ui
@@ -47,8 +47,8 @@ prometheus-client protobuf pyarrow pyasn1 pyasn1-modules pycparser pydantic pyda
 python-dateutil python-dotenv pyyaml regex requests rich ruff safetensors scikit-learn scipy setuptools shellingham
 smmap sqlparse starlette sympy threadpoolctl tokenizers torch tqdm transformers triton truststore typer
 typing-extensions typing-inspection tzdata urllib3 uvicorn watchfiles werkzeug xgboost xgboost-cpu zipp
-""".split()  # noqa: SIM905 - a list would fill a screen
-# The project's command would replace a command of this name in the environment.
+""".split()  # noqa: SIM905 - a list would take one line per name
+# The project's command would replace a command of the same name in the virtual environment.
 COMMANDS = """
 activate cffi-gen-src deactivate dmypy dotenv f2py fonttools gunicornc hf huggingface-cli isympy markdown-it mlflow
 mypyc normalizer numpy-config pip pip3 proton proton-viewer pyftmerge pyftsubset pygmentize python
@@ -61,7 +61,7 @@ faults = [
     for name, (pattern, wanted) in RULES.items()
     if not re.fullmatch(pattern, ANSWERS[name])
 ]
-faults += [  # `cruft update` would render it
+faults += [  # `cruft update` would render the tag
     f"Invalid {name}. Expected no brace that opens a Jinja tag, got {ANSWERS[name]!r}."
     for name in RULES
     if re.search(r"\{[#%{]", ANSWERS[name])

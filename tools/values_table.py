@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEADING = "## Values\n"
-NOTE = "See `values.yaml` for all values, and [Configuration](../../docs/configuration.md) for those in `config`.\n"
+NOTE = """\
+[Configuration](../../docs/configuration.md) describes the values in `config`. The table omits
+`enabled` (`false` by default), `annotations`, `labels`, and fields that the chart copies into
+Kubernetes objects, such as `nodeSelector`. See `values.yaml` for these.
+"""
 LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<default>[^ #].*?))?(?:  # (?P<comment>.*))?")
 
 

@@ -1,4 +1,4 @@
-"""The command line: the project's name, or `python -m app`. Each command is a module of its name."""
+"""Command-line interface: the project's name, or `python -m app`. Each command is in the module of the same name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 from app.cli.common import INTERRUPTED, Failure
 from app.version import __version__
 
-# Projects without batch_tools do not have the package.
+# Projects without batch_tools do not contain this package.
 BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
 COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor", "healthcheck")
 
 
 class Commands(click.Group):
-    """Imports only the module of the command that runs: `info` does not wait for pandas."""
+    """A group that imports only the module of the invoked command, so that commands start faster."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -35,7 +35,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.ctx = None  # so that click prints one line, without the usage
+            error.ctx = None  # click then prints one line, without the usage
             raise
         except KeyboardInterrupt:
             raise Failure("Interrupted", INTERRUPTED) from None
@@ -50,7 +50,7 @@ class Commands(click.Group):
       1    a setting, a call or a check failed
       2    invalid usage
       3    the service does not respond or is not ready, or load() or the warm-up failed
-      4    the project cannot work: predict.py and METADATA do not match, or a package is missing
+      4    predict.py cannot be imported or its functions do not match METADATA, or a package is missing
       130  interrupted""",
 )
 @click.version_option(__version__, message="%(version)s")

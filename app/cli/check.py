@@ -1,4 +1,4 @@
-"""check: call predict.py as the service would, without a server."""
+"""The check command: call predict.py as the service does, without a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_t
 from app.cli.options import TRANSPORT, json_option, load_settings
 from app.config.resources import limit_library_threads
 from app.config.settings import ROOT
-from app.inference.startup_errors import reason
+from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError, shorten
 
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json: bool) -> None:
     """Call app/predict.py with an example.
 
-    Load the model and send EXAMPLE, or values that match METADATA, through every step of REST and gRPC, without a port.
-    Compare the results with METADATA. The exit status is 4 if predict.py cannot be imported or does not match METADATA,
-    3 if load() or the warm-up fails, and 1 if another call fails.
+    Load the model and process EXAMPLE, or values that match METADATA, as a request over REST and gRPC, without a port.
+    Compare the results with METADATA. The exit status is 4 if predict.py cannot be imported or its functions do not
+    match METADATA. It is 3 if load() or the warm-up fails, and 1 if another call fails.
     """
     settings = load_settings()
-    limit_library_threads(settings.workers)  # before NumPy is imported
-    logging.getLogger("app.inference.adapter").disabled = True  # it logs the errors that this command prints
+    limit_library_threads(settings.workers)  # before importing NumPy
+    logging.getLogger("app.inference.predict_adapter").disabled = True  # this command prints the same errors
     found = Check(settings, with_traceback).run(file and file.read(), transports or TRANSPORT.choices)
     (show_json if as_json else show)(found)
 
 
 class Check:
-    """The steps of a startup and of a call, and their durations in seconds."""
+    """The steps of startup and of an inference request, with their durations in seconds."""
 
     def __init__(self, settings: Settings, with_traceback: bool):
         self.settings, self.with_traceback = settings, with_traceback
@@ -62,9 +62,9 @@ class Check:
         self.seconds: dict[str, float] = {}
 
     def run(self, body: bytes | None, transports: Sequence[str]) -> dict[str, Any]:
-        """Return the result in the form of the JSON output. Raise Failure if a step fails."""
+        """Run all steps. Return the object for --json. Raise Failure if a step fails."""
         with self.step("import", BROKEN):
-            # imported here so that the times of the calls include no imports
+            # Import here, so that the durations of the requests do not include imports.
             import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.inference.data_plane import DataPlane, import_predict
@@ -96,7 +96,7 @@ class Check:
 
     @contextmanager
     def step(self, name: str, status: int = FAILED) -> Iterator[None]:
-        """Measure the step. Raise Failure with the exit status if it fails."""
+        """Measure a step. If it fails, raise Failure with the exit status."""
         begun = time.monotonic()
         try:
             yield
@@ -105,12 +105,12 @@ class Check:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
             hint = f". This was {MADE_UP}. Write an EXAMPLE or use --input FILE." if self.source == MADE_UP else ""
-            raise Failure(f"{name}: {reason(cause)}{hint}", status) from None
+            raise Failure(f"{name}: {describe_error(cause)}{hint}", status) from None
         self.seconds[name] = time.monotonic() - begun
 
 
 def infer(transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
-    """Send the request through every step of a transport, but not over a network."""
+    """Process the request as the server of `transport` does, without a network connection."""
     from app.inference.request_context import RequestContext
     from app.protocol.types import InferenceResponse
     from app.rest.routes import Inference
@@ -129,7 +129,7 @@ def infer(transport: str, plane: DataPlane, settings: Settings, request: Inferen
 
 
 def describe_output(output: ResponseOutput) -> dict[str, Any]:
-    """Return the output's head and its first values as text."""
+    """Return name, datatype, shape and the first values of an output. The values are text."""
     values = output.data.ravel()[:MAX_VALUES]
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in values]
     short = [shorten(text, MAX_VALUE_LENGTH) for text in texts]
@@ -137,8 +137,8 @@ def describe_output(output: ResponseOutput) -> dict[str, Any]:
 
 
 def undeclared_packages(module: ModuleType) -> list[str]:
-    """Return a warning for each package that predict.py uses and setup.cfg does not list. An image would lack it."""
-    parser = RawConfigParser()  # like setuptools: % has no meaning
+    """Return a warning for each package that predict.py uses but setup.cfg does not list. Images would not have it."""
+    parser = RawConfigParser()  # no interpolation of %, as in setuptools
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     listed = re.findall(r"^\s*([\w.-]+)", parser.get("options", "install_requires", fallback=""), re.MULTILINE)
     values = vars(module).values()

@@ -1,4 +1,4 @@
-"""A client of a running service: its address, and requests to it."""
+"""REST client for a running service."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True)
 class ServiceClient:
-    """A client of one service, with the API key and the certificates for its requests.
+    """A client for one service, with API key and certificates.
 
-    url: base URL of REST, without /v2, or grpc://HOST:PORT, or grpcs://HOST:PORT with TLS
-    transport: rest-json, rest-binary or grpc
-    pinned: certificate of the service on this machine, by its settings. Over REST, its name may be any
+    url: base URL for REST without /v2, or grpc://HOST:PORT, or grpcs://HOST:PORT with TLS.
+    transport: rest-json, rest-binary or grpc.
+    pinned: certificate in the settings of the service on this machine. Over REST, the host name is not verified.
     """
 
     url: str
@@ -41,47 +41,47 @@ class ServiceClient:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the HTTP headers, or gRPC metadata, of every request."""
+        """Return the HTTP headers or gRPC metadata for all requests."""
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     @property
     def prefix(self) -> str:
-        """Return the path in the URL, for example of a gateway."""
+        """Return the path of the base URL, which a gateway may require."""
         return urlsplit(self.url).path
 
     def model_path(self, name: str | None = None) -> str:
-        """Return /v2/models/NAME. The name defaults to model_name()."""
+        """Return /v2/models/NAME. `name` defaults to model_name()."""
         return f"/v2/models/{quote(name or self.model_name(), safe='')}"
 
     def model_name(self, models: list[dict[str, Any]] | None = None) -> str:
-        """Return --model, or the name of the service's only model. REST has the list of its `models` by default."""
+        """Return --model, or the name of the only model. Without `models`, request the list of models over REST."""
         if self.model:
             return self.model
         models = read_json(self.send("POST", "/v2/repository/index", b"{}")) if models is None else models
         names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
-            raise Failure(f"Expected one model, the service has {', '.join(names) or 'none'}. Use --model NAME.")
+            raise Failure(f"Expected one model in the service, got {', '.join(names) or 'none'}. Use --model NAME.")
         return names[0]
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:
-        """Send a request over REST. Return the response with any status. Raise Failure if none arrives."""
+        """Send a request over REST. Return the response, whatever its status. Raise Failure if none arrives."""
         try:
             with closing(self.connect()) as connection:
                 connection.request(method, self.prefix + path, body, self.headers)
                 with connection.getresponse() as response:
                     return Response(response.status, response.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: the port is too large
-            raise Failure(f"No response from {self.url}: {reason(error)}", NOT_READY) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: port out of range
+            raise Failure(f"No response from {self.url}: {describe_failure(error)}", NOT_READY) from None
 
     def get(self, path: str) -> Any:
-        """Return the JSON that a GET request receives. Raise Failure if it fails."""
+        """Send a GET request and return the JSON value of the response. Raise Failure if it fails."""
         return read_json(self.send("GET", path))
 
     def connect(self, timeout: float = RESPONSE_TIMEOUT_SECONDS) -> http.client.HTTPConnection:
-        """Return a connection to REST, which is not open yet."""
+        """Return an HTTP connection, which opens with the first request."""
         parts = urlsplit(self.url)
         if parts.scheme == "https":
-            port = parts.port or http.client.HTTPS_PORT  # without a port, an IPv6 address would be read as HOST:PORT
+            port = parts.port or http.client.HTTPS_PORT  # without a port, http.client parses IPv6 as HOST:PORT
             return http.client.HTTPSConnection(parts.hostname or "", port, timeout=timeout, context=self.tls_context())
         return http.client.HTTPConnection(parts.hostname or "", parts.port or http.client.HTTP_PORT, timeout=timeout)
 
@@ -94,12 +94,12 @@ class ServiceClient:
             if self.cert:
                 context.load_cert_chain(self.cert, self.cert_key)
         except (OSError, ValueError) as error:
-            raise Failure(f"Cannot use a certificate or its key: {reason(error)}") from None
+            raise Failure(f"Cannot use a certificate or its key: {describe_failure(error)}") from None
         return context
 
 
 def read_json(response: Response) -> Any:
-    """Return the JSON in a response. Raise Failure with the service's message if the response is an error."""
+    """Return the JSON value of a response. If the response is an error, raise Failure with its message."""
     try:
         value = json.loads(response.body)
     except ValueError:
@@ -111,6 +111,6 @@ def read_json(response: Response) -> Any:
     return value
 
 
-def reason(error: Exception) -> str:
-    """Return why a connection failed, for example "Connection refused"."""
+def describe_failure(error: Exception) -> str:
+    """Return the reason for a failed connection, such as "Connection refused"."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

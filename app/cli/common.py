@@ -1,4 +1,4 @@
-"""Errors and output that the commands share."""
+"""Exit statuses, errors and output of all commands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-# Exit statuses. 2 is click's, for invalid usage. 1, 3 and 4 mean the same as when the service itself ends with them.
+# Exit statuses. click uses 2 for invalid usage. 1, 3 and 4 have the same meaning as for the service.
 FAILED, NOT_READY, BROKEN, INTERRUPTED = 1, 3, 4, 130
 
 
 class Failure(click.ClickException):
-    """Ends the command with one line on standard error, and with an exit status."""
+    """An error that ends the command with one line on standard error and an exit status."""
 
     def __init__(self, text: str, status: int = FAILED):
         super().__init__(one_line(text))
@@ -21,7 +21,7 @@ class Failure(click.ClickException):
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, without characters that control a terminal."""
+    """Return the text on one line, with control characters escaped."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
@@ -30,7 +30,7 @@ def show_json(value: Any) -> None:
 
 
 def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> None:
-    """Print a table with aligned columns, and with the header in bold."""
+    """Print a table with aligned columns and a bold header."""
     table = [[str(cell) for cell in row] for row in ([header] if header else []) + [*rows]]
     widths = [max(map(len, map(click.unstyle, column))) for column in zip(*table, strict=True)]
     for number, row in enumerate(table):

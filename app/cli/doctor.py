@@ -1,4 +1,4 @@
-"""doctor: find problems of the packages, this machine and the settings."""
+"""The doctor command: find problems with the packages, this machine and the settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OK, WARNING, ERROR = COLORS
 
 
 class Finding(NamedTuple):
-    """One line of the report: the state of a subject, a description, and a remedy."""
+    """One line of the report: state, subject, description and remedy."""
 
     state: str
     what: str
@@ -34,14 +34,14 @@ class Finding(NamedTuple):
 
 
 def finding_if(is_problem: bool, what: str, text: str, advice: str, state: str = WARNING) -> Finding:
-    """Return a finding with the state and the remedy of a problem, if it is one, or else with "ok"."""
+    """Return a finding with `state` and `advice` if it is a problem, otherwise with the state "ok"."""
     return Finding(state, what, text, advice) if is_problem else Finding(OK, what, text)
 
 
 @click.command(epilog="\b\nExamples:\n  PROGRAM doctor\n  WORKERS=8 PROGRAM doctor --json")
 @json_option
 def command(as_json: bool) -> None:
-    """Find problems of the packages, this machine and the settings. The exit status is 1 if there is an error."""
+    """Find problems with the packages, this machine and the settings. The exit status is 1 if there is an error."""
     found = [packages(), open_files()]
     try:
         settings = load_settings()
@@ -59,7 +59,7 @@ def command(as_json: bool) -> None:
 
 
 def packages() -> Finding:
-    """Compare the installed packages with their requirements."""
+    """Check that the installed packages meet their requirements."""
     if not find_spec("pip"):
         return Finding(OK, "packages", "not checked, because pip is not installed")
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)  # nosec B603
@@ -71,7 +71,7 @@ def open_files() -> Finding:
     connections = raise_file_limit()
     text = f"enough for {connections:,} REST connections per worker"
     advice = "raise the hard limit: ulimit -Hn, LimitNOFILE, --ulimit nofile"
-    return finding_if(connections < 1024, "open files", text, advice)  # a worker is likely to need more
+    return finding_if(connections < 1024, "open files", text, advice)  # a worker may need more
 
 
 def cores(settings: Settings) -> Finding:
@@ -80,7 +80,7 @@ def cores(settings: Settings) -> Finding:
 
 
 def shared_memory(settings: Settings) -> Finding:
-    """Compare the free memory with the size of the metrics of all workers."""
+    """Check that the metrics of all workers fit into the free shared memory."""
     free, needed = shutil.disk_usage(MEMORY).free if memory_directory() else 0, settings.workers * WORKER_BYTES
     text = f"{free // 2**20:,} MiB free, {needed // 2**20:,} MiB needed for metrics"
     return finding_if(free <= needed, str(MEMORY), text, "metrics go to the disk. Mount more, such as by --shm-size")

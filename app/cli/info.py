@@ -1,4 +1,4 @@
-"""info: show the model and the state of a running service."""
+"""The info command: show the model and the state of a running service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def transport_option(default: str) -> Callable[..., Any]:
 
 
 def find_service(transport: str, url: str | None, cacert: Path | None, **options: Any) -> ServiceClient:
-    """Return the service at `url`, or else the one on this machine, by the settings in the environment."""
+    """Return a client for `url`, or for the service on this machine according to the settings in the environment."""
     scheme = "grpc" if transport == "grpc" else "http"
     if url and not URLS[scheme].fullmatch(url):
         raise click.UsageError(f"Invalid --url. Expected {scheme}://HOST:PORT or {scheme}s://HOST:PORT.")
@@ -65,7 +65,7 @@ def find_service(transport: str, url: str | None, cacert: Path | None, **options
 
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Return the settings in the environment. Raise Failure if they are invalid."""
+    """Return the settings from the environment. Raise Failure if they are invalid."""
     try:
         return read_settings(environ)
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""serve: replace this process with gunicorn."""
+"""The serve command: replace this process with gunicorn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.config.settings import ROOT, Settings
 
 
 def setting_option(setting: Field[Any]) -> click.Option:
-    """Return the option for a setting. Its value is the text of the environment variable."""
+    """Return the option for a setting. It accepts the same text as the environment variable."""
     text, default = setting.metadata["doc"].replace("`", ""), setting.default
     if isinstance(default, bool):
         shown = "on" if default else "off"
@@ -29,7 +29,7 @@ def setting_option(setting: Field[Any]) -> click.Option:
 
 
 def merge_environment(options: dict[str, str | None]) -> dict[str, str]:
-    """Return the environment with the options in it. Its paths are absolute, because gunicorn runs in ROOT."""
+    """Return the environment with the options added. Paths are absolute, because gunicorn runs in ROOT."""
     environ = dict(os.environ)
     for each in fields(Settings):
         name = each.name.upper()
@@ -40,10 +40,10 @@ def merge_environment(options: dict[str, str | None]) -> dict[str, str]:
 
 
 def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> None:
-    """Run the service in gunicorn, over REST and gRPC.
+    """Run the service over REST and gRPC in gunicorn.
 
-    Each option overrides an environment variable: --http-port is HTTP_PORT. Arguments after -- go to gunicorn. The exit
-    status is gunicorn's: 1 for an invalid setting, 3 if the model cannot be loaded, 4 if the project cannot work.
+    Each option overrides an environment variable: --http-port overrides HTTP_PORT. Arguments after -- go to gunicorn.
+    Exit status of gunicorn: 1 for an invalid setting, 3 if load() or the warm-up fails, 4 if predict.py is invalid.
     """
     if arguments and not arguments[0].startswith("-"):
         raise click.UsageError(f"Unexpected argument {arguments[0]!r}. Arguments for gunicorn follow --.")
@@ -56,12 +56,12 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
         from app.cli.watch import start_watching
 
         start_watching(settings)
-        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # Python cannot tell apart two changes within a second
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # bytecode can be stale after two changes within a second
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn handles it
-    # `-m gunicorn` would, after an upgrade in place (SIGUSR2), import packages from another directory first.
+    # After an upgrade of the binary (SIGUSR2), `-m gunicorn` would first import packages from another directory.
     script = shutil.which("gunicorn", path=Path(sys.executable).parent)
     gunicorn = [script] if script else ["-m", "gunicorn"]
-    # Signals and the exit status are gunicorn's own, because it replaces this process.
+    # gunicorn replaces this process, so it receives signals directly and sets the exit status.
     os.execve(sys.executable, [sys.executable, *gunicorn, "app:create_app()", *arguments], environ)  # noqa: S606 # nosec B606
 
 

@@ -1,7 +1,7 @@
-"""serve --reload: a process that sends SIGHUP to the service when code or the model changes.
+"""Watcher for serve --reload: a process that sends SIGHUP to the service when code or the model changes.
 
-On SIGHUP, the service starts new workers, which replace the old ones when they are ready. If they fail, the service
-logs the file and the line, and keeps the old ones.
+On SIGHUP, the service starts new workers and replaces the old workers when the new ones are ready. If the start fails,
+the service logs the file and the line and keeps the old workers.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from app.cli.common import BROKEN, Failure
 from app.config.settings import ROOT, Settings
 from app.observability import log
 
-# Time without changes after which the service reloads, and the longest time if changes do not stop.
+# The service reloads after QUIET_MS without changes, or after LONGEST_MS of continuous changes.
 QUIET_MS, LONGEST_MS = 250, 60_000
-# Between two checks of whether the service still runs.
+# Interval for checks that the service is running.
 CHECK_MS = 500
 
 logger = logging.getLogger("app.watch")
 
 
 def start_watching(settings: Settings) -> None:
-    """Start the process. It ends with this process, which is about to become gunicorn."""
+    """Fork the watcher. It exits when its parent process, which becomes gunicorn, exits."""
     try:
         from watchfiles import DefaultFilter, watch
     except ImportError:
@@ -33,20 +33,20 @@ def start_watching(settings: Settings) -> None:
     master = os.getpid()
     if os.fork():
         return
-    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # from a terminal, for gunicorn
+    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # a terminal also sends these to gunicorn
         signal.signal(each, signal.SIG_IGN)
     log.configure(settings.log_format, settings.log_level)
     code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
-    folders = [settings.model_dir, *code]
-    logger.info("Watching %s", ", ".join(map(os.path.relpath, folders)))
+    directories = [settings.model_dir, *code]
+    logger.info("Watching %s", ", ".join(map(os.path.relpath, directories)))
     if not code:
         logger.warning("PRELOAD_MODEL=on: restart the service after a change of code")
     visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
     timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
-    for changes in watch(*folders, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
+    for changes in watch(*directories, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]
         if os.getppid() != master:
             os._exit(0)
         if changes:
             logger.info("%s changed. Reloading", ", ".join(sorted({os.path.relpath(path) for _, path in changes})))
-            with suppress(ProcessLookupError):  # the master has just ended
+            with suppress(ProcessLookupError):  # the master has exited
                 os.kill(master, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Content types: codecs between tensors or requests and Python values. They import without Flask and grpc (C4)."""
+"""Codecs: conversion between tensors or requests and Python values, by content type. Independent of transports (C4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec, StringCodec, StringRequestCodec
 
-# Built-in content types. A project can register others.
+# Built-in content types. Projects can register others.
 SHIPPED = frozenset(input_codecs) | frozenset(request_codecs)
 
 __all__ = [

@@ -16,12 +16,12 @@ TEXT_KINDS = "OSU"
 
 
 def writable_copy(array: np.ndarray) -> np.ndarray:
-    """Return `array`, or a copy if it is not aligned and writable, such as a view of a request's bytes."""
+    """Return `array`, or a copy if it is not aligned, contiguous and writable, such as a view of a request body."""
     return array if array.flags.carray else array.copy()
 
 
 def datatype_name(dtype: np.dtype) -> str:
-    """Return the datatype for arrays of `dtype`. Raise InvalidInput if no datatype matches."""
+    """Return the datatype for `dtype`. Raise InvalidInput if no datatype matches."""
     if dtype.kind in TEXT_KINDS:
         return "BYTES"
     try:
@@ -32,7 +32,7 @@ def datatype_name(dtype: np.dtype) -> str:
 
 @register_input_codec
 class NumpyCodec(InputCodec):
-    """An array of any datatype. BYTES are an object array of bytes."""
+    """Arrays of any datatype. A BYTES tensor is an object array of bytes."""
 
     ContentType = "np"
     TypeHint = np.ndarray
@@ -41,7 +41,7 @@ class NumpyCodec(InputCodec):
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
         array = plain_array(payload)
         if isinstance(payload, list | tuple):
-            if array.dtype.kind in "SU":  # NumPy's text types drop zero bytes at the end and convert numbers
+            if array.dtype.kind in "SU":  # NumPy's text types strip trailing zero bytes and convert numbers to text
                 array = plain_array(payload, object)
             elif array.dtype.kind == "f":
                 array = restore_integers(payload, array)
@@ -59,7 +59,7 @@ class NumpyCodec(InputCodec):
 
 @register_request_codec
 class NumpyRequestCodec(FirstTensorCodec):
-    """The first tensor's array."""
+    """The first tensor as an array."""
 
     InputCodec = NumpyCodec
     ContentType = NumpyCodec.ContentType

@@ -1,4 +1,4 @@
-"""The interface of codecs and their two registries (C3, C4, C10)."""
+"""Base classes and registries of codecs (C3, C4, C10)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
 
 Codec = TypeVar("Codec")
 
-# Codecs by content type: classes, or instances, with the methods of the two classes below.
+# Codecs by content type. A codec is a class or an instance with the methods of InputCodec or RequestCodec.
 input_codecs: dict[str, Any] = {}
 request_codecs: dict[str, Any] = {}
 
 
 def register_input_codec(codec: Codec) -> Codec:
-    """Use `codec` for its ContentType on inputs and outputs. This is a function and a class decorator."""
+    """Register `codec` for inputs and outputs with its ContentType. Can be used as a class decorator."""
     return add_codec(codec, input_codecs)
 
 
 def register_request_codec(codec: Codec) -> Codec:
-    """Use `codec` for its ContentType on requests and responses. This is a function and a class decorator."""
+    """Register `codec` for requests and responses with its ContentType. Can be used as a class decorator."""
     return add_codec(codec, request_codecs)
 
 
@@ -35,12 +35,12 @@ def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
 
 
 def find_input_codec(content_type: Any) -> Any:
-    """Return the input codec of `content_type`. Raise InvalidInput with all content types if it is unknown."""
+    """Return the input codec for `content_type`. If it is unknown, raise InvalidInput with all content types."""
     return find_codec(content_type, input_codecs, "an input or output")
 
 
 def find_request_codec(content_type: Any) -> Any:
-    """Return the request codec of `content_type`. Raise InvalidInput with all content types if it is unknown."""
+    """Return the request codec for `content_type`. If it is unknown, raise InvalidInput with all content types."""
     return find_codec(content_type, request_codecs, "a request")
 
 
@@ -48,14 +48,14 @@ def find_codec(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
     try:
         return codecs[content_type]
     except (KeyError, TypeError):
-        expected = f"one of {', '.join(sorted(codecs))} on {level}"
+        expected = f"one of {', '.join(sorted(codecs))} for {level}"
         raise InvalidInput(subject="content_type", expected=expected, got=content_type) from None
 
 
 class InputCodec:
-    """A conversion between one tensor and one Python value.
+    """Base class for codecs between a tensor and a Python value.
 
-    A subclass defines ContentType, `encode` and `decode`, or, as in MLServer, the four methods with tensors.
+    Subclasses define ContentType, `encode` and `decode`. Instead, they can define the four methods of MLServer.
     """
 
     ContentType: str = ""
@@ -67,12 +67,12 @@ class InputCodec:
 
     @classmethod
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
-        """Return the datatype and the array of `payload`. Raise InvalidInput if it cannot be encoded."""
+        """Return the datatype and the array for `payload`. Raise InvalidInput if it cannot be encoded."""
         raise NotImplementedError
 
     @classmethod
     def decode(cls, tensor: Tensor) -> Any:
-        """Return the value of `tensor`. Raise InvalidInput if it is not valid."""
+        """Return the value of `tensor`. Raise InvalidInput if it is invalid."""
         raise NotImplementedError
 
     @classmethod
@@ -95,9 +95,9 @@ class InputCodec:
 
 
 class RequestCodec:
-    """A conversion between a whole request or response and one Python value.
+    """Base class for codecs between a whole request or response and a Python value.
 
-    A subclass defines ContentType, `encode` and `decode`, or, as in MLServer, the four methods with envelopes.
+    Subclasses define ContentType, `encode` and `decode`. Instead, they can define the four methods of MLServer.
     """
 
     ContentType: str = ""
@@ -109,12 +109,12 @@ class RequestCodec:
 
     @classmethod
     def encode(cls, payload: Any, make: Any, **options: Any) -> list[Any]:
-        """Return the tensors of `payload`, of the class `make`. Raise InvalidInput if it cannot be encoded."""
+        """Return `payload` as tensors of the class `make`. Raise InvalidInput if it cannot be encoded."""
         raise NotImplementedError
 
     @classmethod
     def decode(cls, tensors: list[Any]) -> Any:
-        """Return the value of `tensors`. Raise InvalidInput if they are not valid."""
+        """Return the value of `tensors`. Raise InvalidInput if they are invalid."""
         raise NotImplementedError
 
     @classmethod
@@ -139,7 +139,7 @@ class RequestCodec:
 
 
 class FirstTensorCodec(RequestCodec):
-    """A request codec that applies an input codec to the first input or output (C8)."""
+    """Base class for request codecs that apply an input codec to the first input or output (C8)."""
 
     InputCodec: type[InputCodec]
 
@@ -161,9 +161,9 @@ class FirstTensorCodec(RequestCodec):
 
 
 def decode_tensor(tensor: Tensor, default: Any) -> Any:
-    """Return the value of `tensor`, with the codec of its content type, or with `default` (C1).
+    """Decode `tensor` with the codec of its content type, or with `default` (C1).
 
-    Raise InvalidInput that names the tensor.
+    If it is invalid, raise InvalidInput with the name of the tensor.
     """
     named = tensor.parameters.get("content_type")
     try:
@@ -171,11 +171,11 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
         return codec.decode_input(tensor) if isinstance(tensor, RequestInput) else codec.decode_output(tensor)
     except InferenceError as error:
         raise error.about(tensor.kind, tensor.name) from None
-    except Exception as error:  # a project's own codec
-        got = f"{type(error).__name__}: {error}"
-        raise InvalidInput(f"invalid {codec.ContentType}", got=got).about(tensor.kind, tensor.name) from error
+    except Exception as error:  # raised by a codec of the project
+        problem, got = f"invalid data for content type {codec.ContentType}", f"{type(error).__name__}: {error}"
+        raise InvalidInput(problem, got=got).about(tensor.kind, tensor.name) from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:
-    """Return `array` in the shape of an encoded tensor: [N,1] for [N], and [1] for a scalar (C5)."""
+    """Reshape `array` for a tensor: [N] to [N,1], and a scalar to [1] (C5)."""
     return array.reshape(-1, 1) if array.ndim == 1 else np.atleast_1d(array)

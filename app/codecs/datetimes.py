@@ -1,4 +1,4 @@
-"""`datetime`: lists of datetimes, in ISO 8601 on the wire (C7)."""
+"""`datetime`: lists of datetimes, encoded as ISO 8601 (C7)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
-from app.protocol.errors import InvalidInput
+from app.protocol.errors import InvalidInput, quote_name
 from app.protocol.types import Tensor
 
-# fromisoformat() is more lenient: it accepts any letter between date and time and a fraction of a minute, and it drops
-# digits after the sixth.
+# fromisoformat() accepts more: any separator between date and time, and fractions of a minute. It also drops digits
+# after the sixth.
 ISO = re.compile(
     r"(\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d(-\d)?|\d{4}W\d{2,3})"
     r"([Tt ]\d\d(:?\d\d(:?\d\d([.,](?P<fraction>\d+))?)?)?(Z|z|[+-]\d\d(:?\d\d(:?\d\d)?)?)?)?",
@@ -23,7 +23,7 @@ ISO = re.compile(
 
 
 def format_datetime(moment: Any) -> str:
-    """Return a date or datetime (Python's, pandas' or NumPy's) as ISO 8601. Text must be in that form already."""
+    """Format a date or datetime of Python, pandas or NumPy as ISO 8601. Text must already be ISO 8601."""
     if isinstance(moment, bytes):
         moment = text_list([moment])[0]
     if isinstance(moment, str):
@@ -33,38 +33,36 @@ def format_datetime(moment: Any) -> str:
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
         coarse = np.datetime_data(moment.dtype)[0] in ("Y", "M", "W", "D", "h", "m")
         text = str(moment.astype("M8[s]") if coarse else moment)
-    elif isinstance(moment, date) and moment == moment:  # NaT is a datetime that is not equal to itself
+    elif isinstance(moment, date) and moment == moment:  # NaT is a datetime that does not equal itself
         text = moment.isoformat()
-    if ISO.fullmatch(text):  # NumPy and pandas have years of five digits
+    if ISO.fullmatch(text):  # NumPy and pandas also support years of five digits
         return text
     raise InvalidInput(subject="data", expected="a datetime", got=moment)
 
 
 def parse_datetime(text: str | None) -> datetime:
-    """Return the datetime in `text`. Raise InvalidInput if it is invalid or more precise than microseconds."""
-    if text is None:
-        raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got="null")
-    match = ISO.fullmatch(text)
+    """Parse a datetime. Raise InvalidInput if it is invalid or more precise than microseconds."""
+    match = ISO.fullmatch(text or "")
     if match and (match["fraction"] or "")[6:].strip("0"):
-        raise InvalidInput(subject="data", expected="at most microseconds", got=text)
+        raise InvalidInput(subject="data", expected="at most 6 decimal places", got=text)
     try:
         if match:
-            return datetime.fromisoformat(text.upper())
+            return datetime.fromisoformat(match[0].upper())
     except ValueError:  # for example, February 30
         pass
-    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=repr(text))
+    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=quote_name(text))
 
 
 @register_input_codec
 class DatetimeCodec(TextCodec):
-    """A list of datetimes, naive or with an offset."""
+    """Lists of datetimes with or without an offset."""
 
     ContentType = "datetime"
     TypeHint = list[datetime]
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """Encode datetimes, or text that is ISO 8601."""
+        """Encode datetimes or ISO 8601 text."""
         if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
             payload = list(payload.ravel())
         return text_tensor([format_datetime(each) for each in as_list(payload)], use_bytes)

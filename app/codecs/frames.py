@@ -1,4 +1,4 @@
-"""`pd` and `pd_json`: DataFrames with one tensor per column (C6). pandas is imported with the first DataFrame."""
+"""`pd` and `pd_json`: DataFrames with one tensor per column (C6). The first DataFrame imports pandas."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, regi
 from app.codecs.datetimes import DatetimeCodec, format_datetime, parse_datetime
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
-from app.protocol.errors import InferenceError, InvalidInput
+from app.protocol.errors import InferenceError, InvalidInput, shorten
 from app.protocol.types import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd
     from pandas.api.extensions import ExtensionArray
 
-# Up to this integer, floats represent all integers exactly.
+# Floats represent all integers up to this value exactly.
 EXACT = 2**53
-# pandas' dtypes with missing values, by NumPy's letter of the kind.
+# Nullable dtypes of pandas, by NumPy's letter for the kind.
 NULLABLE = {"i": "Int64", "u": "UInt64", "b": "boolean"}
-# A missing datetime, as pandas and NumPy write it.
+# Text of a missing datetime in pandas and NumPy.
 NO_TIME = "NaT"
-# Datetimes that pandas reads as Python does: at most nine digits of a second, and no seconds in the offset.
+# Datetimes that pandas parses like Python: at most nine decimal places for seconds, and no seconds in the offset.
 MOMENT = re.compile(
     r"(?!0000)\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
@@ -36,7 +36,7 @@ MOMENT = re.compile(
 
 @register_input_codec
 class PandasJsonCodec(TextCodec):
-    """A list of JSON values, each as text: lists, dicts, and cells that may be missing."""
+    """Lists of values that are encoded as JSON text: lists, dicts and missing values, for example."""
 
     ContentType = "pd_json"
     TypeHint = list
@@ -56,7 +56,7 @@ class PandasJsonCodec(TextCodec):
             cells = [json.loads(each, parse_constant=parse_finite, parse_float=parse_finite) for each in texts]
             for each, text in zip(cells, texts, strict=True):
                 if r"\u" in text:
-                    json.dumps(each, ensure_ascii=False).encode()  # ValueError for half of a surrogate pair
+                    json.dumps(each, ensure_ascii=False).encode()  # ValueError for a lone surrogate
             return cells
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput("invalid JSON", got=str(error)) from None
@@ -70,7 +70,7 @@ def parse_finite(text: str) -> float:
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` in JSON's types. Raise InvalidInput if JSON would change it: NaN, keys of other types, objects."""
+    """Convert `value` to JSON types. Raise InvalidInput for values that JSON would change, such as NaN."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind not in "mM":
         value = value.tolist()
     if value is None or isinstance(value, bool | int | str):
@@ -81,7 +81,7 @@ def to_plain(value: Any) -> Any:
         return [to_plain(each) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: to_plain(each) for key, each in value.items()}
-    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", got=value)
+    raise InvalidInput(f"JSON cannot represent {type(value).__name__}", got=shorten(repr(value)))
 
 
 class EncodedColumn(NamedTuple):
@@ -91,10 +91,10 @@ class EncodedColumn(NamedTuple):
 
 
 def encode_column(series: pd.Series, missing: type[InputCodec] = PandasJsonCodec) -> EncodedColumn:
-    """Encode a Series, an Index or an array of pandas.
+    """Encode a Series, an Index or a pandas array.
 
-    `missing` is the codec for text with missing values: `pd_json` supports them in every form, `str` only in JSON.
-    Raise InvalidInput if a value would change.
+    `missing` is the codec for text with missing values. `pd_json` also supports them in binary form, `str` only in
+    JSON. Raise InvalidInput if the encoding would change a value.
     """
     import pandas as pd
 
@@ -123,7 +123,7 @@ def encode_array(array: np.ndarray) -> EncodedColumn:
 
 
 def encode_nullable(series: pd.Series) -> EncodedColumn:
-    """Encode numbers or booleans of pandas' own dtypes. Missing values are NaN if floats represent the others."""
+    """Encode numbers or booleans of nullable dtypes. Missing values are NaN if floats represent the others exactly."""
     dtype = series.dtype
     numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
     if not series.isna().any():
@@ -136,18 +136,18 @@ def encode_nullable(series: pd.Series) -> EncodedColumn:
 
 
 def encode_moments(elements: list[Any]) -> EncodedColumn:
-    """Encode dates or datetimes, with None for missing ones."""
+    """Encode dates or datetimes. None is a missing value."""
     texts = [NO_TIME if each is None else format_datetime(each) for each in elements]
     return EncodedColumn("BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType)
 
 
 def column_values(series: Any) -> list[Any]:
-    """Return the elements of a column, with None for NaN, NA and NaT."""
+    """Return the elements of a column. NaN, NA and NaT become None."""
     return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
 
 
 def encode_objects(series: pd.Series, missing: type[InputCodec]) -> EncodedColumn:
-    """Encode Python objects by their types."""
+    """Encode Python objects according to their types."""
     elements = column_values(series)
     types = {SCALARS.get(each, each) for each in set(map(type, elements))}
     kinds = types - {type(None)}
@@ -162,7 +162,7 @@ def encode_objects(series: pd.Series, missing: type[InputCodec]) -> EncodedColum
 
 
 def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
-    """Return the column in `tensor`. Its dtype follows the datatype, and the content type for BYTES."""
+    """Decode a column. Its dtype depends on the datatype and, for BYTES, on the content type."""
     import pandas as pd
 
     if not tensor.shape:
@@ -192,17 +192,17 @@ def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
 
 @cache
 def text_dtype() -> Any:
-    """Return pandas' dtype for text: objects before pandas 3."""
+    """Return the pandas dtype for text. Before pandas 3, this is object."""
     import pandas as pd
 
     return pd.Series([""]).dtype
 
 
 def decode_datetimes(tensor: Tensor) -> pd.Series:
-    """Return a column of datetimes, in UTC if they have offsets. NaT is a missing value.
+    """Decode a column of datetimes, in UTC if they have offsets. NaT is a missing value.
 
-    Datetimes that pandas cannot represent are Python's. Raise InvalidInput for null, for text that is not ISO 8601, and
-    if only some datetimes have an offset.
+    Datetimes outside the range of pandas are Python objects. Raise InvalidInput for null, for text that is not ISO
+    8601, and if only some datetimes have an offset.
     """
     import pandas as pd
 
@@ -215,9 +215,9 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     try:
         if all(matches) and len(aware) < 2:
             moments = pd.to_datetime(texts, format="ISO8601", utc=True in aware)
-            # pandas 3 has seconds for an empty column.
+            # In pandas 3, an empty column has the unit seconds.
             return pd.Series(moments.as_unit("us") if moments.unit == "s" else moments)
-    except ValueError:  # out of pandas' bounds, or no day of the calendar
+    except ValueError:  # outside the range of pandas, or not a calendar day
         pass
     moments = [pd.NaT if text == NO_TIME else parse_datetime(text) for text in texts]
     aware = {moment.tzinfo is not None for moment in moments if moment is not pd.NaT}
@@ -231,7 +231,7 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
 
 @register_request_codec
 class PandasCodec(RequestCodec):
-    """A DataFrame with one tensor per column."""
+    """DataFrames with one tensor per column."""
 
     ContentType = "pd"
 
@@ -241,11 +241,11 @@ class PandasCodec(RequestCodec):
 
     @classmethod
     def encode(cls, payload: pd.DataFrame, make: Any, **options: Any) -> list[Any]:
-        """Return one tensor [N,1] of the class `make` per column. The index is not encoded."""
+        """Return one tensor [N,1] of the class `make` per column. Omit the index."""
         tensors = []
         for name, series in payload.items():
             if not isinstance(name, str):
-                raise InvalidInput(subject="column name", expected="a string", got=name)
+                raise InvalidInput(subject="column name", expected="a string", got=shorten(repr(name)))
             try:
                 column = encode_column(series)
             except InferenceError as error:
@@ -264,12 +264,12 @@ class PandasCodec(RequestCodec):
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
             each = ", ".join(f'"{tensor.name}" {format_shape(tensor.shape)}' for tensor in tensors)
-            raise InvalidInput("columns have different numbers of rows", expected="one number", got=each)
+            raise InvalidInput("columns have different numbers of rows", expected="the same number", got=each)
         return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 
 def is_pandas(value: Any) -> bool:
-    """Return whether the class of `value` is pandas'. This does not import pandas, which may not be installed."""
+    """Return True if `value` has a pandas class. Does not import pandas, which may not be installed."""
     return type(value).__module__.partition(".")[0] == "pandas"
 
 
@@ -278,5 +278,5 @@ def is_frame(value: Any) -> bool:
 
 
 def is_column(value: Any) -> bool:
-    """Return whether `value` is a Series, an Index or an array of pandas."""
+    """Return True if `value` is a Series, an Index or a pandas array."""
     return is_pandas(value) and hasattr(value, "dtype")

@@ -1,4 +1,4 @@
-"""`str` and `base64`: lists of text and of bytes (C7)."""
+"""`str` and `base64`: lists of str and of bytes (C7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.protocol.types import Tensor
 
 
 def as_list(payload: Any) -> list[Any]:
-    """Return the elements of a sequence, array or column. Anything else, such as a dict, is a list of one (C7)."""
+    """Return the elements of a sequence, array or column. Return other values, such as a dict, as one element (C7)."""
     if isinstance(payload, np.ndarray):
         return payload.ravel().tolist()
     if isinstance(payload, str | bytes):
@@ -27,7 +27,7 @@ def as_list(payload: Any) -> list[Any]:
 
 
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:
-    """Return `elements` with bytes decoded as UTF-8. Raise InvalidInput if that is not possible."""
+    """Decode bytes elements as UTF-8. Raise InvalidInput if one is not valid UTF-8."""
     try:
         return as_texts(elements)
     except UnicodeDecodeError as error:
@@ -35,12 +35,12 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
 
 
 def text_tensor(elements: list[Any], use_bytes: bool) -> tuple[str, np.ndarray]:
-    """Return the datatype and the array [N,1] of text, as bytes or, without `use_bytes`, as str."""
+    """Return BYTES and an array [N,1] of bytes, or of str if `use_bytes` is false."""
     return "BYTES", batch(bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements)))
 
 
 class TextCodec(InputCodec):
-    """A codec for a list with one text per element of a BYTES tensor. TypeHint is the type of the list."""
+    """Base class for codecs between BYTES tensors and lists with one value per element. TypeHint is the list type."""
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
@@ -51,7 +51,8 @@ class TextCodec(InputCodec):
     def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
         """Return the elements of `tensor`. Raise InvalidInput if its datatype is not BYTES."""
         if tensor.datatype != "BYTES":
-            raise InvalidInput(subject="datatype", expected=f"BYTES for {cls.ContentType}", got=tensor.datatype)
+            expected = f"BYTES for content type {cls.ContentType}"
+            raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
         return tensor.data.ravel().tolist()
 
     @classmethod
@@ -62,7 +63,7 @@ class TextCodec(InputCodec):
 
 @register_input_codec
 class StringCodec(TextCodec):
-    """A list of str. null in JSON is None."""
+    """Lists of str. None is null in JSON."""
 
     ContentType = "str"
     TypeHint = list[str]
@@ -78,7 +79,7 @@ class StringCodec(TextCodec):
 
 @register_request_codec
 class StringRequestCodec(FirstTensorCodec):
-    """The first tensor's strings."""
+    """The first tensor as a list of str."""
 
     InputCodec = StringCodec
     ContentType = StringCodec.ContentType
@@ -87,14 +88,14 @@ class StringRequestCodec(FirstTensorCodec):
 
 @register_input_codec
 class Base64Codec(TextCodec):
-    """A list of bytes, as base64 text on the wire."""
+    """Lists of bytes, encoded as base64."""
 
     ContentType = "base64"
     TypeHint = list[bytes]
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """Encode bytes, or str as their UTF-8 bytes."""
+        """Encode bytes, or the UTF-8 encoding of str."""
         elements = bytes_array(object_array(as_list(payload))).tolist()
         if None in elements:
             raise InvalidInput(subject="data", expected="bytes or text for base64", got="None")

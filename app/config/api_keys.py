@@ -1,4 +1,4 @@
-"""API keys from a file. Only digests are kept, so that no key can come into a log."""
+"""API keys from a file. Memory contains only their digests, so that keys cannot appear in logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.protocol.errors import ConfigurationError, Unauthenticated
 
-# A key that a header can carry and that is hard to guess: 16 hexadecimal digits are 64 bits.
+# Visible ASCII, which headers support. The minimum length prevents guessing: 16 hexadecimal digits are 64 bits.
 KEY = re.compile(rb"[!-~]{16,1024}")
 
 
@@ -22,7 +22,7 @@ class ApiKeys:
         self._digests = [sha256(key).digest() for key in set(keys)]
 
     def check(self, authorization: str | None, api_key: str | None) -> None:
-        """Raise Unauthenticated unless one of the headers `Authorization` and `x-api-key` has a valid key."""
+        """Raise Unauthenticated unless the `Authorization` or the `x-api-key` header contains a valid key."""
         shown = [] if api_key is None else [api_key.strip()]
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
@@ -30,13 +30,13 @@ class ApiKeys:
         if not shown:
             raise Unauthenticated("missing API key", remedy="send Authorization: Bearer KEY, or x-api-key: KEY")
         digests = [sha256(each.encode(errors="replace")).digest() for each in shown]
-        # sum() compares with all keys, so that the time does not depend on which one matches.
+        # Unlike any(), sum() compares all keys, so that the duration does not reveal which key matches.
         if not sum(hmac.compare_digest(own, sent) for own in self._digests for sent in digests):
             raise Unauthenticated("Invalid API key.")
 
 
 def password(token: str) -> str:
-    """Return the password of HTTP Basic, which browsers ask for. The user name may be anything."""
+    """Return the password of HTTP Basic authentication, which browsers use. The user name is ignored."""
     try:
         return b64decode(token, validate=True).decode().partition(":")[2]
     except ValueError:
@@ -44,9 +44,9 @@ def password(token: str) -> str:
 
 
 def read_keys(path: Path) -> ApiKeys:
-    """Read the keys from a file, one per line, without blank lines and comments (#).
+    """Read the keys from a file, one per line. Skip blank lines and comments (#).
 
-    Raise ConfigurationError if the file has no key, or an invalid one. The message does not contain the key.
+    Raise ConfigurationError if the file has no key or an invalid key. The message does not contain the key.
     """
     lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
     keys = {number: line for number, line in lines if line and not line.startswith(b"#")}

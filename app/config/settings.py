@@ -1,4 +1,4 @@
-"""The settings. They are read from the environment here, and checked before anything starts."""
+"""Settings from environment variables, validated at startup."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from app.protocol.errors import ConfigurationError
 ROOT = Path(__file__).resolve().parents[2]
 OPTIMIZATIONS = {"fast_path", "fast_validation", "simdjson", "grpc_pool", "raw_tensors", "worker"}
 OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
-# Earlier names of settings, except those with several words that the new name begins with.
+# Former names of settings. Not listed: names of several words that are a prefix of the new name.
 RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
 RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
 SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 
 
 def number(kind: type[int] | type[float], low: int, high: int) -> Callable[[str], float]:
-    """Return a parser of numbers from `low` to `high`."""
+    """Return a parser for numbers from `low` to `high`."""
 
     def parse(text: str) -> float:
         with suppress(ValueError):
@@ -41,7 +41,7 @@ duration = number(float, 0, 999_999)
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a parser of `choices`, in any case."""
+    """Return a case-insensitive parser for `choices`."""
 
     def parse(text: str) -> str:
         for choice in choices:
@@ -59,7 +59,7 @@ def on_off(text: str) -> bool:
 
 
 def optimizations(text: str) -> frozenset[str]:
-    """Parse a list of names from OPTIMIZATIONS, separated by commas or spaces."""
+    """Parse names from OPTIMIZATIONS, separated by commas or spaces."""
     names = frozenset(text.replace(",", " ").split())
     if names - OPTIMIZATIONS:
         raise ValueError(f"names from {', '.join(sorted(OPTIMIZATIONS))}")
@@ -67,7 +67,7 @@ def optimizations(text: str) -> frozenset[str]:
 
 
 def address(text: str) -> str:
-    """Parse an IP address or a host name of this machine."""
+    """Validate an IP address or a host name."""
     try:
         socket.getaddrinfo(text, None)
     except (OSError, UnicodeError):
@@ -82,7 +82,7 @@ def directory(text: str) -> Path:
 
 
 def readable_file(text: str) -> Path:
-    """Parse the path of a file. A link stays a link: Kubernetes replaces a secret by changing its links."""
+    """Parse the path of a file. Do not resolve links, because Kubernetes updates a secret by replacing links."""
     if not (os.path.isfile(text) and os.access(text, os.R_OK)):
         raise ValueError("a file that exists and that this user may read")
     return Path(text).absolute()
@@ -94,35 +94,35 @@ def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """One field per setting. The environment variable is the field's name in capitals."""
+    """All settings. The environment variable of a field is its name in capitals."""
 
-    host: str = setting("0.0.0.0", address, "address of both protocols. `::` includes IPv6")
-    http_port: int = setting(8080, number(int, 1, 65535), "port of REST")
-    grpc_port: int = setting(8081, number(int, 1, 65535), "port of gRPC")
-    workers: int = setting(usable_cores(), number(int, 1, 1024), "worker processes. Each has a copy of the model")
-    preload_model: bool = setting(False, on_off, "load the model once and share its memory: `on` or `off`")
-    max_concurrency: int = setting(4, number(int, 1, 1024), "concurrent calls of predict() per worker")
-    max_queue_size: int = setting(64, number(int, 0, 4096), "queued requests per worker. Others get status 503")
-    max_batch_size: int = setting(1, number(int, 1, 65536), "maximum rows per call of predict(). 1 disables batching")
-    max_batch_delay_ms: float = setting(0, duration, "milliseconds to wait for more requests of a batch")
-    request_timeout_seconds: float = setting(0, duration, "seconds until a queued request times out. 0: never")
-    keepalive_seconds: int = setting(75, number(int, 1, 86400), "seconds until an idle REST connection is closed")
-    grpc_max_connection_age_seconds: float = setting(0, duration, "seconds until a gRPC connection is closed. 0: never")
-    shutdown_delay_seconds: float = setting(5, duration, "seconds to accept requests after SIGTERM")
-    shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "seconds to finish requests after the delay")
-    max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "maximum size of a request, decompressed")
-    model_name: str | None = setting(None, str, "name of the model. Overrides METADATA")
-    model_version: str | None = setting(None, str, "version of the model. Overrides METADATA")
-    model_dir: Path = setting(ROOT / "model", directory, "directory of the files that load() reads")
-    json_nonfinite: str = setting("error", one_of("error", "null"), "±Infinity in JSON outputs: an `error` or `null`")
-    ui_enabled: bool = setting(True, on_off, "model page and Swagger UI: `on` or `off`")
-    log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "minimum log level")
-    log_format: str = setting("text", one_of("text", "json"), "format of the log: `text` or `json`")
+    host: str = setting("0.0.0.0", address, "Address that both servers listen on. `::` includes IPv6")
+    http_port: int = setting(8080, number(int, 1, 65535), "Port of the REST server")
+    grpc_port: int = setting(8081, number(int, 1, 65535), "Port of the gRPC server")
+    workers: int = setting(usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model")
+    preload_model: bool = setting(False, on_off, "Load the model once and share its memory: `on` or `off`")
+    max_concurrency: int = setting(4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker")
+    max_queue_size: int = setting(64, number(int, 0, 4096), "Maximum queued requests per worker. Others get status 503")
+    max_batch_size: int = setting(1, number(int, 1, 65536), "Maximum rows per call of predict(). 1 disables batching")
+    max_batch_delay_ms: float = setting(0, duration, "Milliseconds to wait for more requests for a batch")
+    request_timeout_seconds: float = setting(0, duration, "Seconds until a queued request times out. 0 disables it")
+    keepalive_seconds: int = setting(75, number(int, 1, 86400), "Seconds until an idle REST connection is closed")
+    grpc_max_connection_age_seconds: float = setting(0, duration, "Seconds until gRPC connections close. 0 disables it")
+    shutdown_delay_seconds: float = setting(5, duration, "Seconds to keep accepting requests after SIGTERM")
+    shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "Seconds to complete requests after the delay")
+    max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "Maximum request size after decompression")
+    model_name: str | None = setting(None, str, "Name of the model in URLs and requests")
+    model_version: str | None = setting(None, str, "Version of the model in URLs and requests")
+    model_dir: Path = setting(ROOT / "model", directory, "Directory of the files that load() reads")
+    json_nonfinite: str = setting("error", one_of("error", "null"), "±Infinity in JSON: fail (`error`) or send `null`")
+    ui_enabled: bool = setting(True, on_off, "Model page and Swagger UI: `on` or `off`")
+    log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Minimum log level")
+    log_format: str = setting("text", one_of("text", "json"), "Format of log messages: `text` or `json`")
     tls_cert_file: Path | None = setting(None, readable_file, "PEM file of the certificate chain. Enables TLS")
     tls_key_file: Path | None = setting(None, readable_file, "PEM file of the private key")
-    tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs of client certificates")
-    api_keys_file: Path | None = setting(None, readable_file, "file of API keys. Probes and metrics need none")
-    disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "optimizations to disable")
+    tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs for client certificates")
+    api_keys_file: Path | None = setting(None, readable_file, "File with one API key per line. Enables API keys")
+    disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "Optimizations to disable")
 
     def model_file(self, name: str) -> Path:
         """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""
@@ -133,7 +133,7 @@ class Settings:
 
     @property
     def threads(self) -> int:
-        """Threads per worker and protocol: for all running and queued requests, and 4 for probes and rejections."""
+        """Return the threads per worker and protocol: one per running or queued request, and 4 for other requests."""
         return self.max_concurrency * self.max_batch_size + self.max_queue_size + 4
 
     def address(self, port: int) -> str:
@@ -141,7 +141,7 @@ class Settings:
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
     def with_local_host(self) -> Settings:
-        """Return the settings with a HOST under which this machine reaches the service."""
+        """Return the settings with a HOST to which clients on this machine can connect."""
         return replace(self, host="127.0.0.1") if self.host in ("0.0.0.0", "::") else self
 
     @property
@@ -150,7 +150,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings. An empty variable counts as unset. Raise ConfigurationError with all invalid values."""
+    """Read the settings. Ignore empty variables. Raise ConfigurationError with all invalid values."""
     values, faults = {}, []
     for each in fields(Settings):
         variable = each.name.upper()
@@ -158,7 +158,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             try:
                 values[each.name] = each.metadata["parse"](text)
             except ValueError as error:
-                value = "" if variable == "API_KEYS_FILE" else f", got {text!r}"  # it may be a key, by mistake
+                value = "" if variable == "API_KEYS_FILE" else f", got {text!r}"  # may be a key by mistake
                 faults.append(f"{variable}: invalid value. Expected {error}{value}.")
     settings = Settings(**values)
     if not faults and settings.http_port == settings.grpc_port:
@@ -179,7 +179,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Return a warning for each variable that nearly has the name of a setting, and for settings without effect."""
+    """Yield a warning for each variable whose name resembles a setting, and for settings without effect."""
     names = [each.name.upper() for each in fields(Settings)]
     for variable in [name for name, value in environ.items() if value.strip() and name not in names]:
         renamed = [RENAMED[variable]] if variable in RENAMED else []

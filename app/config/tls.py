@@ -1,4 +1,4 @@
-"""TLS for both protocols, from files in PEM."""
+"""TLS configuration from PEM files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from app.protocol.errors import ConfigurationError
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Return the context for REST: TLS 1.2 or later, with client certificates if `client_ca` is given.
+    """Return the TLS context for REST. It requires TLS 1.2 or later, and client certificates if `client_ca` is set.
 
-    Raise ConfigurationError with the setting's name if a file does not contain what it should.
+    Raise ConfigurationError with the name of the setting if a file is invalid.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key, password="")  # without, OpenSSL asks at the terminal # nosec B106
+        context.load_cert_chain(cert, key, password="")  # prevents a prompt in the terminal # nosec B106
     except ssl.SSLError as error:
         problem = f"{error}. Expected a certificate chain and its private key in PEM, without a passphrase."
         raise ConfigurationError(f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {problem}") from None

@@ -1,4 +1,4 @@
-"""Limits of the requests that run and wait, over both protocols together. Other requests are rejected at once."""
+"""Admission control: limits for running and queued requests of both protocols. Excess requests are rejected."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInp
 
 Result = TypeVar("Result")
 
-# Calls of predict() that are shorter on average stay in one thread: others would contend for Python's lock.
+# If predict() is shorter on average, its thread remains the leader, because others would contend for the GIL.
 SHORT_PREDICT_SECONDS = 0.002
-MARGIN = 1.5  # the time that predict() needs before a deadline, in multiples of its average
-RECENT_SECONDS = 0.001  # the client's deadline is not read for a request that is younger than this
+MARGIN = 1.5  # time reserved for predict() before a deadline, as a multiple of its average duration
+RECENT_SECONDS = 0.001  # a newer request starts without a check of its deadline
 
 
 class Waiter:
-    """A queued request. Its thread waits at the lock until the request has a slot, a response or an error."""
+    """A queued request. Its thread blocks on `lock` until the request has a slot, a response or an error."""
 
     def __init__(self, context: RequestContext):
         self.context, self.has_slot = context, False
@@ -30,26 +30,26 @@ class Waiter:
 
 
 class Admission:
-    """Slots for `concurrency` calls of predict() at once, and a queue for `queue` requests, first come, first served.
+    """Slots for `concurrency` concurrent calls of predict(), and a FIFO queue for `queue` requests.
 
-    The queue consists of groups of requests: batches, or single requests. One slot serves a group. The group's first
-    request whose client still waits gets it. The lock protects the counts, the queue and the groups.
+    The queue contains groups of requests: batches, or single requests. A group needs one slot. The first request of the
+    group whose client is connected gets it. `lock` protects the counts, the queue and the groups.
     """
 
     def __init__(self, concurrency: int, queue: int):
         self.concurrency, self.max_queued = concurrency, queue
-        self.average_seconds = 0.0  # the average duration of predict()
+        self.average_seconds = 0.0  # average duration of predict()
         self.free_slots, self.waiting = concurrency, 0
         self.groups: deque[list[Any]] = deque()
         self.lock = threading.Lock()
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that run or wait."""
+        """Return the number of running and queued requests."""
         return self.concurrency - self.free_slots + self.waiting
 
     def reject_if_full(self) -> None:
-        """Raise Overloaded if another request could not even wait. Called before a request is read."""
+        """Raise Overloaded if all slots are taken and the queue is full. Called before a request is read."""
         if not self.free_slots and self.waiting >= self.max_queued:
             raise self.overloaded()
 
@@ -58,10 +58,10 @@ class Admission:
         return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
 
     def run(self, work: Callable[..., Result], *args: Any, context: RequestContext, timeout: float | None) -> Result:
-        """Call `work` as soon as there is a slot, and return its result.
+        """Wait for a slot, call `work` and return its result.
 
         Raise Overloaded if the queue is full, and ClientDisconnected if the client has disconnected. Raise
-        DeadlineExceeded if no slot is free before the client's deadline, or `timeout` seconds after the request began.
+        DeadlineExceeded if no slot is free before the client's deadline or `timeout` seconds after the request began.
         """
         self.acquire(context, timeout)
         is_measure = True
@@ -84,7 +84,7 @@ class Admission:
         self.average_seconds += (seconds - self.average_seconds) / 10
 
     def acquire(self, context: RequestContext, timeout: float | None) -> None:
-        """Take a slot as soon as there is one. Raise the errors of `run`."""
+        """Wait for a slot and take it. Raise the same exceptions as run()."""
         is_recent = self.free_slots and timeout is None and context.decoded - context.begun < RECENT_SECONDS
         seconds = None if is_recent else seconds_left(context, timeout)
         with self.lock:
@@ -97,7 +97,7 @@ class Admission:
         self.wait(waiter, group, seconds)
 
     def enqueue(self, waiter: Waiter, group: list[Any]) -> None:
-        """Take a slot for `group`, or append it to the queue. The caller has the lock."""
+        """Take a slot for `group`, or append it to the queue. The caller must hold the lock."""
         if self.free_slots:
             self.free_slots -= 1
             waiter.has_slot = True
@@ -108,7 +108,7 @@ class Admission:
             raise self.overloaded()
 
     def wait(self, waiter: Waiter, group: list[Any], seconds: float | None) -> None:
-        """Wait until `waiter` has a slot, or until another request of its group has run it."""
+        """Block until `waiter` has a slot, or until the thread of another request has processed its group."""
         waiter.context.release_thread()
         if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest_start(seconds))):
             with self.lock:
@@ -126,7 +126,7 @@ class Admission:
             self.groups.remove(group)
 
     def release(self) -> None:
-        """Give a slot back. The first request in the queue whose client still waits gets it."""
+        """Release a slot. The first queued request whose client is connected gets it."""
         with self.lock:
             while self.groups:
                 group = self.groups[0]
@@ -143,12 +143,12 @@ class Admission:
             self.free_slots += 1
 
     def latest_start(self, until: float) -> float:
-        """Return the latest start of a predict() that ends at `until`. A later start would be for nothing."""
+        """Return the latest time at which a call of predict() can start if it has to end by `until`."""
         return until - MARGIN * self.average_seconds
 
 
 def seconds_left(context: RequestContext, timeout: float | None) -> float | None:
-    """Return the time until `timeout` and the client's deadline, or None. Raise DeadlineExceeded if it has passed."""
+    """Return the seconds until the time limit, or None without a limit. Raise DeadlineExceeded if it has passed."""
     remaining = context.time_remaining()
     if timeout is not None:
         own = context.begun + timeout - monotonic()
@@ -157,8 +157,8 @@ def seconds_left(context: RequestContext, timeout: float | None) -> float | None
         return None
     if remaining <= 0:
         raise deadline_exceeded()
-    return min(remaining, threading.TIMEOUT_MAX)  # grpcio's time for a call without a deadline is longer
+    return min(remaining, threading.TIMEOUT_MAX)  # without a deadline, grpcio returns a longer time
 
 
 def deadline_exceeded() -> DeadlineExceeded:
-    return DeadlineExceeded("Deadline exceeded: the model could not start in time.")
+    return DeadlineExceeded("Deadline exceeded before predict() started.")

@@ -1,7 +1,7 @@
-"""Batches: requests that differ only in their first dimension share one call of predict().
+"""Dynamic batching: requests whose shapes differ only in the first dimension share one call of predict().
 
-The first request leads. Others of its kind join while its thread waits for a slot, and then for MAX_BATCH_DELAY_MS.
-Batches therefore grow with the load, and a single request does not wait for others.
+Requests join a batch while its first request waits for a slot, and then for MAX_BATCH_DELAY_MS (default: 0). Batches
+therefore grow with the load. By default, a request does not wait for others if a slot is free.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.inference.request_context import RequestContext, current_contexts
 from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
-# Parameters that the transports use, and predict() does not.
+# Parameters for the transport, which predict() does not use.
 TRANSPORT_PARAMETERS = {"binary_data", "binary_data_output", "timeout"}
 
 # The outputs of predict() by name, and the parameters of the response.
@@ -27,7 +27,7 @@ Work = Callable[[InferenceRequest], Result]
 
 
 class BatchMember(Waiter):
-    """A request in a batch, and later its result or error. `until` is its deadline by time.monotonic()."""
+    """A request in a batch, with its result or error. `until` is its deadline in terms of time.monotonic()."""
 
     result: Result
 
@@ -37,7 +37,7 @@ class BatchMember(Waiter):
         self.until = math.inf if seconds is None else monotonic() + seconds
 
     def may_run(self) -> bool:
-        """Return whether the deadline has not passed and the client still waits. Otherwise, set the error."""
+        """Return True if the deadline has not passed and the client is connected. Otherwise, set `error`."""
         is_late = self.until <= monotonic()
         if is_late or not self.context.is_active():
             self.error = deadline_exceeded() if is_late else ClientDisconnected("Client disconnected.")
@@ -46,17 +46,17 @@ class BatchMember(Waiter):
 
 
 class Batch:
-    """Requests of one kind. Others can join while it is in Batcher.open."""
+    """Requests of one kind. More requests can join while the batch is in Batcher.open."""
 
     def __init__(self, kind: Hashable):
         self.kind, self.opened = kind, monotonic()
         self.members: list[BatchMember] = []
-        self.rows = 0  # including those of requests that timed out
+        self.rows = 0  # including the rows of requests that have timed out
         self.full = threading.Event()
 
 
 class Batcher:
-    """Runs batches of at most `size` rows, each in one slot of `admission`, after at most `delay` seconds."""
+    """Runs batches of at most `size` rows. A batch takes one slot of `admission` and waits at most `delay` seconds."""
 
     def __init__(self, admission: Admission, metadata: ModelMetadata, size: int, delay: float):
         for tensor in (*metadata.inputs, *metadata.outputs):
@@ -67,7 +67,7 @@ class Batcher:
         self.open: dict[Hashable, Batch] = {}
 
     def run(self, work: Work, request: InferenceRequest, context: RequestContext, timeout: float | None) -> Result:
-        """Return the result of `work` for `request`. Raise its errors, or those of Admission.run."""
+        """Return the result of `work` for `request`. Raise its exceptions, or those of Admission.run()."""
         kind = batch_key(request)
         if kind is None:
             return self.admission.run(work, request, context=context, timeout=timeout)
@@ -89,7 +89,7 @@ class Batcher:
         return member.result
 
     def join(self, member: BatchMember, kind: Hashable) -> Batch:
-        """Add `member` to the open batch of its kind, or to a new one if it does not fit or the queue is full."""
+        """Add `member` to the open batch of its kind. If it does not fit or the queue is full, start a new batch."""
         with self.admission.lock:
             batch = self.open.get(kind)
             has_room = batch is not None and batch.members and batch.rows + member.rows <= self.size
@@ -104,19 +104,19 @@ class Batcher:
             batch.members.append(member)
             batch.rows += member.rows
             if self.admission.latest_start(member.until) < batch.opened + self.delay:
-                batch.full.set()  # its deadline does not allow the delay
+                batch.full.set()  # the deadline is too close for the delay
             if batch.rows >= self.size:
                 self.close(batch)
         return batch
 
     def close(self, batch: Batch) -> None:
-        """Let no other request join."""
+        """Accept no more requests in the batch, and end its delay."""
         if self.open.get(batch.kind) is batch:
             del self.open[batch.kind]
         batch.full.set()
 
     def run_batch(self, batch: Batch, member: BatchMember, work: Work) -> None:
-        """Run the batch after the delay, in the slot of `member`."""
+        """Wait for the delay, then run the batch in the slot of `member`."""
         try:
             member.context.release_thread()
             if not batch.full.is_set() and (rest := batch.opened + self.delay - monotonic()) > 0:
@@ -131,7 +131,7 @@ class Batcher:
             self.admission.release()
 
     def run_members(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests that still wait together. If they fail, run each separately. Wake all threads."""
+        """Run the active requests in one call. If it fails, run each separately. Wake the threads of all requests."""
         active = members if len(members) == 1 else [each for each in members if each.may_run()]
         if active:
             self.run_as_one(active, work)
@@ -142,7 +142,7 @@ class Batcher:
             each.lock.release()
 
     def run_as_one(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests in one call of predict(). All get its error. InvalidInput does not count as a duration."""
+        """Run the requests in one call of predict(). All get its error. Do not record the duration of InvalidInput."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
             each.context.started, each.context.rows, each.context.leads = started, sum(rows), each is members[0]
@@ -164,7 +164,7 @@ class Batcher:
 
 
 def batch_key(request: InferenceRequest) -> Hashable | None:
-    """Return what requests of one batch have in common, or None if the inputs have no common first dimension."""
+    """Return the key that requests of one batch share, or None if the request cannot be part of a batch."""
     rows = {each.data.shape[:1] for each in request.inputs}
     if len(rows) != 1 or rows <= {(), (0,)}:
         return None
@@ -176,12 +176,12 @@ def batch_key(request: InferenceRequest) -> Hashable | None:
 
 
 def parameter_key(parameters: Parameters) -> str:
-    """Return the parameters for predict() in a form that can be compared."""
+    """Return the parameters for predict() in a form that supports comparison."""
     return repr(sorted((name, each) for name, each in parameters.items() if name not in TRANSPORT_PARAMETERS))
 
 
 def merge_requests(requests: list[InferenceRequest]) -> InferenceRequest:
-    """Return one request for requests of one kind, with the parameters of the first."""
+    """Merge requests of one kind into one request, with the parameters of the first."""
     first = requests[0]
     if len(requests) == 1:
         return first
@@ -194,12 +194,12 @@ def merge_requests(requests: list[InferenceRequest]) -> InferenceRequest:
 
 
 def split_result(result: Result, rows: list[int]) -> list[Result]:
-    """Split a result into parts with the given numbers of rows. Raise ModelError if an output has another total."""
+    """Split the result of a batch into parts with the given `rows`. Raise ModelError if an output has another total."""
     outputs, parameters = result
     total = sum(rows)
     for output in outputs.values():
         if len(output.data) != total:
-            problem = f"predict() returned {len(output.data)} rows for {total}"
+            problem = f"predict() returned a wrong number of rows. Expected {total}, got {len(output.data)}"
             remedy = "batching needs one output row per input row"
             raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
     if len(rows) == 1:

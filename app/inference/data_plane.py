@@ -1,4 +1,4 @@
-"""The operations of the service, independent of the transport."""
+"""Operations of the service, independent of the transport."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from app.config.resources import release_free_memory
 from app.config.settings import Settings
-from app.inference.adapter import ModelAdapter
 from app.inference.admission import Admission
 from app.inference.batching import Batcher, Result
 from app.inference.example import make_example
+from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
-from app.inference.startup_errors import reason
-from app.inference.triton import model_config, repository_index
+from app.inference.startup_errors import describe_error
+from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
-from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
+from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable, quote_name
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
@@ -30,9 +30,9 @@ MakeSpans = Callable[[ModelMetadata], Any]
 
 
 class DataPlane:
-    """The served model, of a module like app/predict.py. `make_spans` returns Spans, or None for no traces.
+    """The served model. `module` is app/predict.py or similar. `make_spans` returns Spans, or None without tracing.
 
-    Raise ConfigurationError if the module cannot work.
+    Raise ConfigurationError if the module is invalid.
     """
 
     name, version = "open-inference-service", __version__
@@ -62,30 +62,30 @@ class DataPlane:
         self.load_seconds = 0.0
 
     def load(self) -> None:
-        """Call load(). Its errors pass through."""
+        """Call load(). Its exceptions propagate."""
         begun = monotonic()
         self._model = self._adapter.load()
         self.load_seconds = monotonic() - begun
         self.is_loaded = True
 
     def warm_up(self) -> None:
-        """Call warm_up(), after which the service is ready. Its errors pass through.
+        """Warm up the model. After that, the service is ready. Exceptions propagate.
 
-        This happens in the worker, because libraries start threads at the first predict(). A fork would not copy them.
+        Call this in the worker: libraries start threads in the first predict(), and a fork does not copy threads.
         """
         self._adapter.warm_up(self._model)
         release_free_memory()
         self.is_warm = True
 
     def close(self) -> None:
-        """Pass the last contexts to observers, and send the last spans."""
+        """Flush the observer queue, and send the last spans."""
         self.observer_queue.flush()
         if self._spans:
             self._spans.close()
 
     @property
     def is_ready(self) -> bool:
-        """True if clients should send requests. The service responds while it is stopping, too."""
+        """Return True if clients should send requests. A stopping service still responds, but is not ready."""
         return self.is_warm and not self.is_stopping
 
     def metadata(self, name: str | None = None, version: str | None = None) -> ModelMetadata:
@@ -99,12 +99,12 @@ class DataPlane:
         return served
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
-        """Return whether the model is ready. Raise NotFound as `metadata` does."""
+        """Return True if the model is ready. Raise NotFound as metadata() does."""
         self.metadata(name, version)
         return self.is_ready
 
     def model_config(self, name: str, version: str | None) -> dict[str, Any]:
-        """Return the configuration of the model (T1). Raise NotFound as `metadata` does."""
+        """Return the configuration of the model (T1). Raise NotFound as metadata() does."""
         return model_config(self.metadata(name, version), self.optional)
 
     def repository_index(self, ready_only: bool) -> list[dict[str, str]]:
@@ -112,11 +112,11 @@ class DataPlane:
         return repository_index(self._metadata, self.is_ready, ready_only)
 
     def example(self) -> dict[str, Any]:
-        """Return a request in JSON form: EXAMPLE, or one that matches METADATA."""
+        """Return an example request in JSON form: EXAMPLE, or sample values that match METADATA."""
         return make_example(self._metadata, self.optional, self._adapter.example)
 
     def infer(self, request: InferenceRequest, context: RequestContext) -> InferenceResponse:
-        """Return the model's response to `request`. Raise any kind of InferenceError."""
+        """Run the model and return its response. Raise InferenceError or one of its subclasses."""
         context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if not self.is_warm:
@@ -127,26 +127,26 @@ class DataPlane:
         if self.batcher is None:
             outputs, parameters = self.admission.run(predict, request, context=context, timeout=timeout)
         else:
-            self._adapter.match_inputs(request)  # so that its errors do not concern other requests of the batch
+            self._adapter.match_inputs(request)  # its errors must not affect other requests of the batch
             outputs, parameters = self.batcher.run(predict, request, context, timeout)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
-        """Return the time limit in seconds: REQUEST_TIMEOUT_SECONDS, or the parameter `timeout` if that is less.
+        """Return the time limit in seconds: the lower of REQUEST_TIMEOUT_SECONDS and the parameter `timeout`, or None.
 
-        The parameter is in microseconds, as tritonclient sends it. Raise InvalidInput if it is not valid.
+        The parameter is in microseconds, as in tritonclient. Raise InvalidInput if it is not valid.
         """
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
-            raise InvalidInput(subject='parameter "timeout"', expected="microseconds as an integer", got=own)
+            raise InvalidInput(subject='parameter "timeout"', expected="integer microseconds", got=quote_name(own))
         limit = own / 1e6
         return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 
 
 def import_predict() -> Any:
-    """Return app/predict.py. Raise ConfigurationError with its reason if the import fails."""
+    """Import and return app/predict.py. Raise ConfigurationError with the reason if the import fails."""
     try:
         return import_module("app.predict")  # by name, because predict.py imports this package
-    except BaseException as error:  # SystemExit, too
-        raise ConfigurationError(reason(error)) from (None if isinstance(error, ConfigurationError) else error)
+    except BaseException as error:  # includes SystemExit
+        raise ConfigurationError(describe_error(error)) from (None if isinstance(error, ConfigurationError) else error)

@@ -1,4 +1,4 @@
-"""An example request that matches METADATA, for the warm-up, the documentation and the startup message."""
+"""Example requests that match METADATA, for the warm-up, the documentation and the startup message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.protocol.http_body import write_json
 from app.protocol.json_tensors import to_json
 from app.protocol.types import MetadataTensor, ModelMetadata, RequestInput
 
-# Values by content type, and by datatype if the content type has none.
+# Sample values by content type, and by datatype for other content types.
 EXAMPLES: dict[str | None, Any] = {
     "datetime": "2024-01-31T12:00:00",
     "base64": "dGV4dA==",
@@ -25,7 +25,7 @@ EXAMPLES: dict[str | None, Any] = {
     "BOOL": True,
     "BYTES": "text",
 }
-# A longer command cannot be read, and from 128 KiB on it cannot be executed.
+# Longer commands are hard to read. Linux limits an argument to 128 KiB.
 MAX_BODY = 2**11
 
 
@@ -34,7 +34,7 @@ def make_example(
 ) -> dict[str, Any]:
     """Return an infer request in JSON form, with the `given` values by input or with sample values.
 
-    Without given values, optional inputs are left out if there are others. A variable dimension is 1.
+    Without given values, optional inputs are omitted if there are other inputs. Variable dimensions are 1.
     """
     if given is None:
         required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
@@ -43,7 +43,7 @@ def make_example(
 
 
 def sample(tensor: MetadataTensor) -> np.ndarray:
-    """Return the smallest values that match."""
+    """Return an array of sample values, in which variable dimensions are 1."""
     shape = [abs(dimension) for dimension in tensor.shape]
     value = EXAMPLES.get(tensor.content_type, EXAMPLES.get(tensor.datatype, 1))
     return np.full(shape, value, datatype_of(tensor.datatype).dtype)
@@ -51,18 +51,18 @@ def sample(tensor: MetadataTensor) -> np.ndarray:
 
 def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     made = make_input(tensor, values)
-    try:  # orjson writes FP32 in its shortest form
+    try:  # orjson writes FP32 with the fewest digits
         data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))
-    except InvalidInput:  # bytes that are not text have no JSON form
+    except InvalidInput:  # JSON cannot represent bytes that are not UTF-8
         return to_json_input(tensor, sample(tensor))
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
 
 
 def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
-    """Return the owner's values as an input. None in a floating-point tensor is NaN, like null in JSON."""
+    """Return `values` as an input. In a floating-point tensor, None is NaN, like null in JSON."""
     try:
         if datatype_of(tensor.datatype).kind == "f":
-            with suppress(TypeError, ValueError):  # RequestInput raises the exact error
+            with suppress(TypeError, ValueError):  # RequestInput reports invalid values
                 array = np.asarray(values)
                 values = array.astype(np.float64) if array.dtype.kind == "O" else values
         return RequestInput(tensor.name, tensor.datatype, data=values)
@@ -71,9 +71,9 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
 
 
 def curl_command(request: dict[str, Any], url: str, settings: Settings) -> str:
-    """Return the command that sends `request` to the model at `url`. A long request comes from a file."""
+    """Return a curl command that sends `request` to the model at `url`. It reads a long request from a file."""
     options = {
-        "--insecure ": settings.tls_cert_file,  # the certificate is for another name than this address
+        "--insecure ": settings.tls_cert_file,  # the certificate does not match the local address
         "--cert CLIENT.crt --key CLIENT.key ": settings.tls_client_ca_file,
         '-H "Authorization: Bearer $API_KEY" ': settings.api_keys_file,
     }

@@ -1,8 +1,8 @@
-"""The arguments of predict(). Its signature is compared with METADATA once at startup.
+"""Conversion of a request's inputs to the arguments of predict(), whose signature is checked once at startup.
 
-The content type of an input has four sources (C2). In order of precedence, they are the request's parameters of this
-input, METADATA, the request's own parameters (only `np` and `str`), and the annotation of the parameter. The decoded
-value is then converted to the annotated type.
+The content type of an input has four sources (C2). In order of precedence, they are the input's parameters, METADATA,
+the request's parameters (only `np` and `str`), and the annotation in predict()'s signature. The decoded value is then
+converted to the annotated type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, 
 
 # Converts a decoded value to the annotated type.
 Convert = Callable[[Any, Tensor], Any]
-# Returns predict()'s arguments for a request and its validated inputs.
+# Returns the arguments of predict() for a request and its validated inputs.
 Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
 
 
@@ -62,15 +62,15 @@ def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
 
 @dataclass(frozen=True)
 class Argument:
-    """One input and the conversion of its parameter. The conversion returns None if it is not possible."""
+    """Conversion of one input to an argument. `convert` returns None if the value cannot be converted."""
 
     tensor: MetadataTensor
     wanted: str
-    content_type: str  # if the request and METADATA name none
+    content_type: str  # the default, if neither the request nor METADATA sets one
     convert: Convert
 
     def decode(self, sent: RequestInput, request_level: str | None) -> Any:
-        """Return the argument for `sent`. Raise InvalidInput if its value does not have the annotated type."""
+        """Return the argument for `sent`. Raise InvalidInput if it cannot be converted to the annotated type."""
         value = decode_tensor(sent, input_codecs[self.tensor.content_type or request_level or self.content_type])
         try:
             argument = self.convert(value, sent)
@@ -81,7 +81,7 @@ class Argument:
         return argument
 
 
-# The annotations of a parameter for one input.
+# Supported annotations of a parameter for one input.
 ANNOTATIONS: dict[Any, Callable[[MetadataTensor], Argument]] = {
     np.ndarray: partial(Argument, wanted="np.ndarray", content_type="np", convert=to_array),
     list[str]: partial(Argument, wanted="list[str]", content_type="str", convert=to_texts),
@@ -92,11 +92,11 @@ WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or a
 
 
 def wrong_type_error(value: Any, wanted: str) -> InvalidInput:
-    return InvalidInput(subject="content_type", expected=f"{wanted} for predict()", got=type(value).__name__)
+    return InvalidInput(subject="content_type", expected=f"one that decodes to {wanted}", got=type(value).__name__)
 
 
 def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
-    """Return the function that makes predict()'s arguments of a request, and the names of the optional inputs.
+    """Return a function that creates the arguments of predict() for a request, and the names of the optional inputs.
 
     Raise ConfigurationError if the signature does not match METADATA.
     """
@@ -116,7 +116,7 @@ def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tupl
 
 @contextmanager
 def with_location(function: Any) -> Iterator[None]:
-    """Put the file and line of `function` in front of a ConfigurationError."""
+    """Prefix a ConfigurationError with the file and line of `function`."""
     try:
         yield
     except ConfigurationError as error:
@@ -126,7 +126,7 @@ def with_location(function: Any) -> Iterator[None]:
 
 
 def check_content_types(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if METADATA names a content type that is unknown or does not fit the datatype."""
+    """Raise ConfigurationError if a content type in METADATA is unknown or does not support the datatype."""
     subject: tuple[str, ...] = ("METADATA",)
     try:
         if metadata.content_type is not None:
@@ -143,7 +143,7 @@ def check_content_types(metadata: ModelMetadata) -> None:
 
 
 def check_functions(module: Any) -> None:
-    """Raise ConfigurationError if load(), predict() or warm_up() would return before its body has run."""
+    """Raise ConfigurationError if load(), predict() or warm_up() is async or a generator function."""
     for name in ("load", "predict", "warm_up"):
         function = getattr(module, name, None)
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
@@ -153,7 +153,7 @@ def check_functions(module: Any) -> None:
 
 
 def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return predict()'s parameters after the model. Raise ConfigurationError if they are not plain parameters."""
+    """Return predict()'s parameters after the model. Raise ConfigurationError if one has *, ** or /."""
     if not hasattr(predict, "__name__"):  # a partial or a callable object
         raise ConfigurationError(f"Invalid predict. Expected a function (def), got {type(predict).__name__}.")
     parameters = list(inspect.signature(predict).parameters.values())
@@ -166,17 +166,17 @@ def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations as they are in ANNOTATIONS: `X | None` as X, and NDArray[...] as np.ndarray."""
+    """Return simplified annotations by parameter: X for `X | None`, and np.ndarray for NDArray[...]."""
     try:
         hints = typing.get_type_hints(predict)
-    except Exception as error:  # an unknown name or attribute, or text that is not an expression
+    except Exception as error:  # an unknown name or attribute, or invalid syntax
         raise ConfigurationError(f"predict(): cannot resolve an annotation: {error}") from None
     return {name: simplify_annotation(hint) for name, hint in hints.items()}
 
 
 def simplify_annotation(hint: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    alias = getattr(origin or hint, "__value__", None)  # from Python 3.12 on, NDArray is a `type` statement
+    alias = getattr(origin or hint, "__value__", None)  # since Python 3.12, NDArray is defined by a `type` statement
     if alias is not None:
         return simplify_annotation(alias)
     if origin in (typing.Union, types.UnionType):
@@ -186,7 +186,7 @@ def simplify_annotation(hint: Any) -> Any:
 
 
 def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
-    """Return the slot of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
+    """Return the Argument of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
     subject = f'predict(), parameter "{tensor.name}"'
     if isinstance(hint, Hashable) and hint in ANNOTATIONS:
         if hint is not np.ndarray and tensor.datatype != "BYTES":
@@ -211,7 +211,7 @@ def bind_inputs(slots: dict[str, Argument], metadata: ModelMetadata) -> Argument
 
 
 def request_content_type(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
-    """Return the request's own content type, or METADATA's. Raise InvalidInput if it is unknown."""
+    """Return the content type of the request, or METADATA's. Raise InvalidInput if it is unknown."""
     level = request.parameters.get("content_type")
     if level is None:
         level = metadata.content_type
@@ -221,7 +221,7 @@ def request_content_type(request: InferenceRequest, metadata: ModelMetadata) -> 
 
 
 def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arguments | None:
-    """Return the function that makes the only argument, if its annotation stands for the whole request."""
+    """Return a function that creates the only argument, or None if its annotation is not for the whole request."""
     hint, custom = hints.get(name), metadata.content_type
     if hint is InferenceRequest:
         return lambda request, inputs: {name: request}
@@ -238,8 +238,8 @@ def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata
 
 
 def check_frame_inputs(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if an input is not a column, or if it has bytes and no content type."""
-    if metadata.content_type not in (None, "pd"):  # another codec makes the frame
+    """Raise ConfigurationError if an input cannot be a column: a scalar, or BYTES without a content type."""
+    if metadata.content_type not in (None, "pd"):  # another codec creates the DataFrame
         return
     for tensor in metadata.inputs:
         subject = f'METADATA, tensor "{tensor.name}"'
@@ -247,16 +247,16 @@ def check_frame_inputs(metadata: ModelMetadata) -> None:
             raise ConfigurationError(f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got [].")
         if tensor.datatype == "BYTES" and tensor.content_type is None:
             remedy = 'Set content_type="str" for text, or "datetime", or "np" for bytes'
-            raise ConfigurationError(f"{subject}: missing content type of a DataFrame's column. {remedy}.")
+            raise ConfigurationError(f"{subject}: missing content type for a DataFrame column. {remedy}.")
 
 
 def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:
-    """Return the function that decodes a whole request with its request codec, in METADATA's order (C1)."""
+    """Return a function that decodes a whole request with its request codec, in METADATA's order (C1)."""
 
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
         level = request_content_type(request, metadata)
         tensors = [apply_content_type(inputs[each.name], each) for each in metadata.inputs]
-        is_column = default == "pd" and level in ("np", "str") and len(tensors) == 1  # these two have no frames
+        is_column = default == "pd" and level in ("np", "str") and len(tensors) == 1  # neither creates a DataFrame
         codec = find_request_codec("pd" if is_column else level or default)
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
         if not isinstance(value, hint):
@@ -267,14 +267,14 @@ def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMet
 
 
 def apply_content_type(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
-    """Return `sent` with METADATA's content type, so that the column has the type that the model was trained with.
+    """Return `sent` with METADATA's content type, so that the column has the same type as in training.
 
-    The client's content type is used to decode the data.
+    The client's content type is only used to decode the data.
     """
     named, declared = sent.parameters.get("content_type"), tensor.content_type
     if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
         return RequestInput.of(sent.name, sent.datatype, sent.data, {**sent.parameters, **tensor.parameters})
-    if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # text is JSON, too
+    if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # JSON is also text
         return sent
     codec = find_input_codec(declared)
     value = decode_tensor(sent, codec)

@@ -1,4 +1,4 @@
-"""The context of one request: its id, its times and its outcome."""
+"""Context of one request: id, timings and outcome."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 
 INFER = "infer"
 STAGES = ("decode", "queue", "predict", "encode")
-# Valid request ids of clients. Anything else could break a log line or a header.
+# Valid request ids of clients. Other characters could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
-# W3C trace context: version, trace, the client's span, flags.
+# W3C Trace Context: version, trace id, parent id, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-QUICK_RESPONSE_SECONDS = 0.005  # after a shorter time, the client is not asked whether it still waits
+QUICK_RESPONSE_SECONDS = 0.005  # after a faster response, the connection is not checked
 
 
 class RequestContext:
-    """The context of a request. Its transport creates it, and observers receive it at the end.
+    """The context of a request. The transport creates it, and observers receive it after the request has ended.
 
-    operation, status: the operation's name on both protocols, such as model_metadata, and the protocol's status code.
-    begun, decoded, started, predicted, ended: times by time.monotonic() or 0. predict() runs from started to predicted.
-    received, sent: sizes of the bodies in bytes, without compression.
-    rows: rows of the batch, or 0 without batching. `leads` is true for the first request of a batch.
-    error, failure: the error message without values that the client sent, and the class of the exception.
-    traceparent, tracestate: those of the client, or empty. With a tracer, `traceparent` is our span, `traced`.
+    operation, status: name of the operation in both protocols, such as model_metadata, and the protocol's status code.
+    begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.
+    received, sent: uncompressed sizes of the bodies in bytes.
+    rows: number of rows in the batch, or 0 without batching. `leads` is True for the first request of a batch.
+    error, failure: error message without data from the client, and class of the exception.
+    traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
     """
 
     # Class attributes, because most requests never change them.
@@ -49,20 +49,20 @@ class RequestContext:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """Return the start of the request and the end of each stage, or 0 for a stage that it has not completed."""
+        """Return the start of the request and the end of each stage, with 0 for stages that are not complete."""
         return self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return the duration of each completed stage, by the name of the stage."""
+        """Return the duration of each completed stage in seconds, by name."""
         pairs = zip(STAGES, pairwise(self.times), strict=True)
         return {stage: end - start for stage, (start, end) in pairs if start and end}
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        """Return the name and the attributes of the request's span (OpenTelemetry's conventions for the protocol)."""
+        """Return the name and attributes of the span, by OpenTelemetry's semantic conventions for the protocol."""
         return self.operation, {}
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
-        """Return the message of the access log, and the fields of the protocol."""
+        """Return the access log message and the fields that depend on the protocol."""
         return f"{self.protocol} {self.operation} {self.status}", {}
 
     def time_remaining(self) -> float | None:
@@ -70,16 +70,16 @@ class RequestContext:
         return None
 
     def is_active(self) -> bool:
-        """Return whether the client still waits."""
+        """Return True if the client still waits for the response."""
         return True
 
     def release_thread(self) -> None:
-        """Let the server use another thread: this one is about to wait, or to run for long."""
+        """Let another thread wait for requests, because this one is about to block or to run for a long time."""
 
     def is_abandoned(self) -> bool:
-        """Return whether the client has disconnected. A client that got a quick response is not asked."""
+        """Return True if the client has disconnected. After a fast response, return False without a check."""
         return self.predicted - self.begun > QUICK_RESPONSE_SECONDS and not self.is_active()
 
 
-# The requests that this thread works for: one, or those of a batch. Log lines carry their ids.
+# The requests that this thread processes: one, or those of a batch. Log lines contain their ids.
 current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("current_contexts", default=())

@@ -1,4 +1,4 @@
-"""Errors of the owner's code in one line: the place and the reason."""
+"""One-line descriptions of exceptions in predict.py: location and reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PREDICT = Path(__file__).parents[1] / "predict.py"
 ROOT = PREDICT.parents[1]
 
 
-def reason(error: BaseException) -> str:
-    """Return `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
+def describe_error(error: BaseException) -> str:
+    """Return one line, such as `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip()
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
@@ -29,7 +29,7 @@ def format_error(error: BaseException, message: str | None = None) -> str:
 
 
 def import_remedy(module: str) -> str:
-    """Return what the owner can do if `module` cannot be imported."""
+    """Return advice for a `module` that cannot be imported."""
     name = module.partition(".")[0]
     if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
         return f"The module is in app/. Import it as app.{module}."
@@ -58,7 +58,7 @@ def project_path(path: str) -> str | None:
 
 
 def owner_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback from predict.py on."""
+    """Return the traceback from the first frame of predict.py on, or None."""
     traceback = error.__traceback__
     while traceback and traceback.tb_frame.f_code.co_filename != str(PREDICT):
         traceback = traceback.tb_next
@@ -66,7 +66,7 @@ def owner_traceback(error: BaseException) -> TracebackType | None:
 
 
 def exc_info_of(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
-    """Return the `exc_info` to log with the reason, or None if the reason is enough."""
+    """Return the `exc_info` for the log, or None if the one-line reason is sufficient."""
     if isinstance(error, ConfigurationError):
         return exc_info_of(error.__cause__) if error.__cause__ else None
     traceback = owner_traceback(error)

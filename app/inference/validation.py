@@ -15,15 +15,15 @@ from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape
 from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quote_name
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
-# The declared inputs, or the declared outputs, by name.
+# Declared inputs or outputs by name.
 Declared = Mapping[str, MetadataTensor]
 
 
 def match_inputs(request: InferenceRequest, declared: Declared, optional: Container[str]) -> dict[str, RequestInput]:
     """Return the request's inputs by name, each in its declared rank (R15).
 
-    Raise InvalidInput if an input is unknown, duplicate, missing without being `optional`, or has another datatype,
-    rank or fixed dimension than declared.
+    Raise InvalidInput if an input is unknown, duplicate, or missing and not `optional`, or if its datatype, rank
+    or fixed dimensions differ from the declaration.
     """
     matched: dict[str, RequestInput] = {}
     for sent in request.inputs:
@@ -56,7 +56,7 @@ def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
 
 
 def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
-    """Return `array` in the declared rank if it is a column [N,1] or a vector [N] and the other is declared (R15)."""
+    """Convert a vector [N] to a column [N,1] or vice versa if that is declared (R15). Return other arrays unchanged."""
     if array.ndim == len(declared):
         return array
     if len(declared) == 1 and array.ndim == 2 and array.shape[1] == 1:
@@ -87,7 +87,7 @@ def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str
 
 
 def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[str] = ()) -> dict[str, ResponseOutput]:
-    """Return predict()'s values as outputs of the declared datatypes.
+    """Return predict()'s values as outputs with the declared datatypes.
 
     Raise ModelError if an output is not declared, does not match its declaration, or is missing. If some outputs are
     `wanted`, others may be missing.
@@ -111,7 +111,7 @@ def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[
 
 
 def mismatch_error(error: Exception) -> ModelError:
-    """Return the error for an output that does not match METADATA. Its values stay out of the log."""
+    """Return the error for an output that does not match METADATA. The log omits the values of the output."""
     problem = "predict() returned a result that does not match METADATA"
     if not isinstance(error, InferenceError):
         return ModelError(problem, got=str(error))
@@ -121,7 +121,7 @@ def mismatch_error(error: Exception) -> ModelError:
 
 
 def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
-    """Return `value` as the declared output, encoded with its content type. Raise an error if it does not match."""
+    """Encode `value` as the declared output. Raise InferenceError, TypeError or ValueError if it does not match."""
     declared, parameters = tensor.content_type, tensor.parameters
     is_plain = declared in (None, "np", "str")
     is_shipped = is_plain or declared in SHIPPED
@@ -135,13 +135,13 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         array, content_type = encode_pandas_column(value, tensor)
         parameters = {"content_type": content_type} if content_type else parameters
     elif is_empty and is_shipped and tensor.shape[:1] == [-1]:
-        shape = [max(0, each) for each in tensor.shape]  # an empty list has no other dimensions
+        shape = [max(0, each) for each in tensor.shape]  # an empty list does not define the other dimensions
         array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     else:
         array = value if is_plain else encode_value(value, tensor)
     array = to_datatype(array, tensor.datatype)
     if not matches_shape(array.shape, tensor.shape):
-        shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # both in the log, too
+        shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # the log omits `got`
         raise ModelError(subject="shape", expected=shapes)
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
 
@@ -149,7 +149,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
 def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
     """Return the array of a pandas column, and its content type if METADATA declares none.
 
-    The declaration decides before the data, which may be empty or have missing values.
+    The declaration takes precedence over the data, which may be empty or have missing values.
     """
     declared, shape = tensor.content_type, tensor.shape
     if declared == DatetimeCodec.ContentType:
@@ -167,11 +167,11 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
 
 
 def encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
-    """Return the array that the codec of the output's content type makes of `value`."""
+    """Encode `value` with the codec of the output's content type. Return the array."""
     if isinstance(value, list | tuple) and tensor.content_type in ("base64", "datetime"):
         value = plain_array(value, object)
     array = find_input_codec(tensor.content_type).encode_output(tensor.name, value).data
-    if isinstance(value, np.ndarray) and tensor.content_type in SHIPPED:  # one text for each element
+    if isinstance(value, np.ndarray) and tensor.content_type in SHIPPED:  # one text per element
         array = array.reshape(value.shape)
     elif not tensor.shape and array.shape == (1, 1):
         array = array.reshape(())
@@ -179,9 +179,9 @@ def encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
 
 
 def to_builtin(parameters: Parameters) -> Parameters:
-    """Return a response's parameters with NumPy's scalars as Python's. Raise ModelError if one is not valid (R17).
+    """Convert NumPy scalars in parameters to Python scalars. Raise ModelError if a parameter is not valid (R17).
 
-    The size of binary data is left out, because the transport sets it.
+    Remove `binary_data_size`, because the transport sets it.
     """
     said = {name: each.item() if isinstance(each, np.generic) else each for name, each in parameters.items()}
     said.pop("binary_data_size", None)
@@ -198,13 +198,13 @@ def to_builtin(parameters: Parameters) -> Parameters:
 
 
 def to_datatype(value: Any, name: str) -> np.ndarray:
-    """Return `value` as an array of the datatype `name`. Raise InvalidInput if it loses more than rounding."""
+    """Convert `value` to an array of the datatype `name`. Raise InvalidInput if more than rounding would be lost."""
     datatype = datatype_of(name)
     if datatype.kind == "O":
         array = text_array(value)
         elements = array.ravel().tolist()
         encoded_elements = as_bytes(elements)
-        is_text = set(map(type, elements)) == {str}  # it stays text, which JSON needs
+        is_text = set(map(type, elements)) == {str}  # keep str elements, which JSON needs
         return object_array(elements if is_text else encoded_elements).reshape(array.shape)
     if type(value) is np.ndarray and value.dtype == datatype.dtype:
         return value
@@ -217,7 +217,7 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise ConfigurationError unless `metadata` is a ModelMetadata with a name, a version and unique tensors."""
+    """Raise ConfigurationError unless `metadata` is a ModelMetadata with a name, a version and unique tensor names."""
     if not isinstance(metadata, ModelMetadata):
         raise ConfigurationError(f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}.")
     for label, value in (("name", metadata.name), ("version", metadata.version)):
@@ -232,5 +232,5 @@ def check_metadata(metadata: Any) -> None:
 
 
 def join_names(words: Iterable[Any]) -> str:
-    """Return the names for an error message."""
+    """Join the quoted names for an error message."""
     return ", ".join(map(quote_name, words)) or "none"

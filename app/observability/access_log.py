@@ -1,4 +1,4 @@
-"""The access log: a line for each request that has ended."""
+"""Access log: one line per completed request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from app.inference.request_context import RequestContext
 from app.observability.log import FORMATTERS, format_time, handler, trace_fields
 
-PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # monitoring systems send these all the time
-# Levels by the status of both protocols. Any other status is INFO. An empty status means that nothing was sent.
+PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # frequent requests of monitoring systems
+# Log levels by HTTP or gRPC status. The default is INFO. An empty status means that no response was sent.
 LEVELS = dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), logging.ERROR)
 LEVELS |= dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), logging.WARNING)
-GROUP = 8  # lines that are written at once. A pipe takes them in one piece, so that lines of workers do not mix
+GROUP = 8  # lines per write: few enough for an atomic write to a pipe, so that lines of workers do not mix
 
 
 class AccessLog:
-    """An observer of the queue. Create it in the process that serves."""
+    """Observer that writes the access log. Create it after the fork, because it reads the process id."""
 
     def __init__(self, log_format: str):
         self.logger, self.pid = logging.getLogger("app.requests"), os.getpid()
@@ -33,7 +33,7 @@ class AccessLog:
             handler.enqueue("".join(lines[start : start + GROUP]))
 
     def fields(self, context: RequestContext, moment: float, level: int) -> dict[str, Any]:
-        """Return the fields of the line, with sizes in bytes and times in milliseconds. JSON repeats the message's."""
+        """Return the fields of a line. JSON also has the parts of the message as fields."""
         message, protocol = context.log_fields()
         fields: dict[str, Any] = {"timestamp": format_time(moment), "level": logging.getLevelName(level)}
         fields |= {"logger": self.logger.name, "message": message, "request_id": context.id, **trace_fields(context)}

@@ -1,4 +1,4 @@
-"""The log: one line per record, as text or as JSON, on standard error. A slow reader of it holds up no request."""
+"""Logging to standard error, one line per record, as text or JSON. A slow reader of the log does not block requests."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ import orjson
 from app.inference.request_context import RequestContext, current_contexts
 
 STDERR = 2
-MAX_QUEUED = 4096  # records, or groups of access log lines, that wait for the thread that writes them
-FLUSH_SECONDS = 0.5  # limit of the wait for a reader of the log, without the thread and at the end of the process
-STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}  # all others are of `extra`
-# Fields with a place of their own in a line of text. The pid is left out.
+MAX_QUEUED = 4096  # records, or groups of access log lines, in the queue of the writer thread
+FLUSH_SECONDS = 0.5  # maximum wait for the reader of the log, at exit and in processes without a writer thread
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}  # other attributes come from `extra`
+# Fields with a fixed position in a line of text, and the pid, which is omitted there.
 HEAD = {"timestamp", "level", "logger", "message", "pid", "request_id", "stacktrace"}
 
 logger = logging.getLogger("app")
 
 
 def format_time(seconds: float) -> str:
-    """Return a time in seconds since the epoch in the form of RFC 3339, with microseconds."""
+    """Format seconds since the epoch as RFC 3339, with microseconds."""
     return f"{datetime.fromtimestamp(seconds, UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def trace_fields(context: RequestContext) -> dict[str, str]:
-    """Return the ids of the trace and of the span, or no fields without a trace."""
+    """Return the trace id and the span id, or an empty dict without a trace."""
     return {"trace_id": context.traceparent[3:35], "span_id": context.traceparent[36:52]} if context.traceparent else {}
 
 
 def escape(text: str) -> str:
-    """Return `text` on one line, without characters that control a terminal."""
+    """Escape nonprintable characters, such as line breaks and control characters of terminals."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f") for each in text)
@@ -51,12 +51,12 @@ def escape(text: str) -> str:
 def to_json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str).decode()
-    except TypeError:  # half of a surrogate pair, a key of another type than str, an integer of more than 64 bits
+    except TypeError:  # a lone surrogate, a key that is not a str, or an integer of more than 64 bits
         return json.dumps(value, default=str, skipkeys=True)
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON object, with the id of the request that the thread works for."""
+    """Formats a record as a JSON object, with the id of the current request."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {"timestamp": format_time(record.created), "level": record.levelname}
@@ -72,12 +72,12 @@ class JsonFormatter(logging.Formatter):
         return self.format_fields(fields)
 
     def format_fields(self, fields: dict[str, Any]) -> str:
-        """Return the line for these fields, among them timestamp, level, logger and message."""
+        """Format the fields as a line. Timestamp, level, logger and message are required."""
         return escape(to_json(fields))
 
 
 class TextFormatter(JsonFormatter):
-    """Formats a record as `TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`, and below it the traceback."""
+    """Formats a record as `TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`, followed by the traceback."""
 
     def format_fields(self, fields: dict[str, Any]) -> str:
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
@@ -91,9 +91,9 @@ FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": Tex
 
 
 class LogHandler(QueueHandler):
-    """Passes lines to a thread that writes them. If the queue is full, it drops lines, and logs their number later.
+    """Passes lines to a writer thread. If the queue is full, it drops lines, and logs their number later.
 
-    Before start(), and in a process that was forked after it, the thread that logs writes.
+    Before start(), and in a process that was forked after start(), the calling thread writes.
     """
 
     queue: queue.Queue[str]
@@ -101,25 +101,25 @@ class LogHandler(QueueHandler):
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
         self._thread = threading.Thread()
-        self._dropped = self._reported = 0  # lines, about: several threads may drop some at once
+        self._dropped = self._reported = 0  # numbers of lines, approximate because threads count without a lock
 
     def start(self) -> None:
-        """Write in a thread from now on. It is created here, because after a fork Python takes older ones for ended."""
+        """Start the writer thread. It is created here, because a fork marks existing Thread objects as stopped."""
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def prepare(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
-        except Exception as error:  # arguments that do not fit the message, or an object whose str() fails
+        except Exception as error:  # wrong arguments for the format string, or an object whose str() fails
             problem = f"Cannot write a record of {record.pathname}:{record.lineno}: {type(error).__name__}"
             plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
             return self.format(logging.makeLogRecord(plain)) + "\n"
 
     def enqueue(self, lines: str) -> None:  # type: ignore[override]
-        """Write complete lines."""
+        """Queue complete lines for the writer thread. Without this thread, write them."""
         try:
-            if self._thread.is_alive():  # it is not in a forked process
+            if self._thread.is_alive():  # False in a forked process
                 self.queue.put_nowait(lines)
             elif select.select([], [STDERR], [], FLUSH_SECONDS)[1]:
                 self._send(lines)
@@ -129,7 +129,7 @@ class LogHandler(QueueHandler):
             self._dropped += lines.count("\n")
 
     def flush(self) -> None:
-        """Wait until the thread has written everything, at most FLUSH_SECONDS. logging.shutdown() calls this."""
+        """Wait at most FLUSH_SECONDS until all lines are written. logging.shutdown() calls this."""
         end = time.monotonic() + FLUSH_SECONDS
         while self._thread.is_alive() and self.queue.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.005)
@@ -154,9 +154,9 @@ handler = LogHandler()
 
 
 def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
-    """Write all records, warnings and uncaught exceptions in this format. Before the settings are read, use LOG_FORMAT.
+    """Log all records, warnings and uncaught exceptions in this format. By default, read the format from LOG_FORMAT.
 
-    With JSON, grpcio's core logs nothing unless GRPC_VERBOSITY is set. Call this before grpcio is imported.
+    With JSON, disable the log of grpcio's C core unless GRPC_VERBOSITY is set. Call this before grpcio is imported.
     """
     name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
     handler.setFormatter(FORMATTERS.get(name, TextFormatter)())

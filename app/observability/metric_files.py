@@ -1,7 +1,7 @@
-"""The directory of prometheus_client's multiprocess mode, and the names of its files.
+"""Directory and file names for prometheus_client's multiprocess mode.
 
-prometheus_client names files after the process, so that restarts of workers would fill the directory. Here a new worker
-continues the files of one that has ended. Only this module uses private names of prometheus_client.
+prometheus_client names files after the process id, so that worker restarts would fill the directory. Here, a new worker
+reuses the files of one that has exited. Only this module uses private names of prometheus_client.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from typing import Any
 from app.protocol.errors import ConfigurationError
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-PREFIX = "service-metrics-"  # earlier versions remove directories that are called inference-metrics-*
+PREFIX = "service-metrics-"  # earlier versions of the service remove inference-metrics-*
 MEMORY = Path("/dev/shm")
-WORKER_BYTES = 2**20  # room for the files of a worker
+WORKER_BYTES = 2**20  # space for the files of one worker
 _created: list[Path] = []
-_slots: dict[int, str] = {}  # the slot that a process took. One that predict() forks has none
+_slots: dict[int, str] = {}  # slots by process id. Processes that predict() forks have none
 
 
 def metrics_directory() -> Path | None:
-    """Return the directory where this process counts, or None if it counts in its own memory."""
+    """Return the directory of the metric files, or None if this process keeps metrics in its own memory."""
     return Path(name) if (name := os.environ.get(VARIABLE)) else None
 
 
 def memory_directory() -> Path | None:
-    """Return /dev/shm if this process may write to it."""
+    """Return /dev/shm if it is writable, or None."""
     return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
 def create_directory(workers: int) -> Path:
-    """Return the directory for a master and its workers: PROMETHEUS_MULTIPROC_DIR, or a new one, in memory if it fits.
+    """Return PROMETHEUS_MULTIPROC_DIR, or create a directory for this master, in /dev/shm if it has enough space.
 
     Call this before prometheus_client is imported. Raise ConfigurationError if the directory cannot be created.
     """
     place = metrics_directory()
     try:
-        if place is None or (place.name.startswith(PREFIX) and place not in _created):  # a previous master's
+        if place is None or (place.name.startswith(PREFIX) and place not in _created):  # of a previous master
             memory = memory_directory()
             has_room = memory and shutil.disk_usage(memory).free > workers * WORKER_BYTES
             place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if has_room else None))
@@ -55,37 +55,37 @@ def create_directory(workers: int) -> Path:
         place.mkdir(0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise ConfigurationError(f"{VARIABLE}: cannot create the directory of the metrics. Got {error}.") from error
+        raise ConfigurationError(f"{VARIABLE}: cannot create the directory for metrics: {error}.") from error
     return place
 
 
 def remove_directory(master: int) -> None:
-    """Remove the directory that this process created. Do nothing in a process that `master` forked."""
+    """Remove the directories that the process `master` created. Do nothing in a forked process."""
     for path in _created if os.getpid() == master else ():
         shutil.rmtree(path, ignore_errors=True)
 
 
 def find_free_slot(taken: Collection[str]) -> str:
-    """Return the first name for files that no living worker of this master has."""
+    """Return the first slot name that no running worker of this master has."""
     return next(name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken)
 
 
 def use_slots() -> None:
-    """Make prometheus_client name files by the slot of the process. Call this before a metric is created."""
+    """Make prometheus_client name files after slots, not process ids. Call this before a metric is created."""
     from prometheus_client import values
 
     values.ValueClass = values.MultiProcessValue(lambda: _slots.get(os.getpid(), os.getpid()))
 
 
 def take_slot(name: str) -> None:
-    """Continue the files of this name. Call this after the fork, before this process counts."""
+    """Use the files of this slot. Call this after the fork, before a metric is updated."""
     _slots[os.getpid()] = name
     if place := metrics_directory():
-        place.mkdir(0o700, parents=True, exist_ok=True)  # something may have removed it
+        place.mkdir(0o700, parents=True, exist_ok=True)  # another program may have removed it
 
 
 def files_to_merge(place: Path) -> Iterator[str]:
-    """Return the files that have content. A new file is empty for a moment, and gauges of a worker that ends vanish."""
+    """Yield the files that are not empty. New files are empty at first, and exiting workers remove files of gauges."""
     for path in place.glob("*.db"):
         with suppress(FileNotFoundError):
             if path.stat().st_size:
@@ -93,7 +93,7 @@ def files_to_merge(place: Path) -> Iterator[str]:
 
 
 def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:
-    """Do the same as histogram.observe() for each of `values`, with private names in a tenth of the time."""
+    """Call histogram.observe() for each value, or use private names, which takes a tenth of the time."""
     bounds, buckets = (getattr(histogram, name, None) for name in ("_upper_bounds", "_buckets"))
     if not (use_internals and bounds and buckets):
         for value in values:

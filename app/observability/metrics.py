@@ -1,4 +1,4 @@
-"""The metrics of docs/monitoring.md, and how they follow from requests and from the data plane."""
+"""Prometheus metrics (docs/monitoring.md) of completed requests and of the data plane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = tuple(float(2**power) for power in range(11))
 
 
 class Metrics:
-    """The metrics of one process. `observe` is an observer of the queue. `use_internals`: see observe_all()."""
+    """Metrics of one process. observe() is an observer of the queue. `use_internals`: see observe_all()."""
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
         self.plane = plane
@@ -53,7 +53,7 @@ class Metrics:
         self.registry.register(self)
 
     def collect(self) -> Any:
-        """Return the metrics of all workers, and of predict.py. prometheus_client calls this."""
+        """Return the metrics of all workers, including those of predict.py. prometheus_client calls this."""
         if place := metrics_directory():
             return MultiProcessCollector.merge(files_to_merge(place))
         return *self.own.collect(), *REGISTRY.collect()
@@ -65,7 +65,7 @@ class Metrics:
         self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
 
     def observe(self, contexts: list[RequestContext]) -> None:
-        """Count requests that have ended, and update the gauges."""
+        """Count completed requests, and update the gauges."""
         groups = defaultdict(list)
         for context in contexts:
             groups[context.protocol, context.operation, context.status].append(context)
@@ -82,7 +82,7 @@ class Metrics:
         self.load_seconds.set(self.plane.load_seconds)
 
     def observe_inferences(self, labels: tuple[str, str, str], contexts: list[RequestContext]) -> None:
-        """Count the stages, sizes, batches and rejections of inferences. Only completed stages count."""
+        """Record the completed stages, the sizes, the batches and the rejections of infer requests."""
         columns = [*zip(*[context.times for context in contexts], strict=True)]
         for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):
             seconds = [end - start for start, end in zip(starts, ends, strict=True) if start and end]

@@ -1,4 +1,4 @@
-"""A queue of requests that have ended, for observers that count or log them in a thread, while no client waits."""
+"""Queue of completed requests for observers, such as metrics and the access log. They run in a background thread."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 from app.inference.request_context import RequestContext
 
-INTERVAL_SECONDS = 0.05  # observers get the contexts this often
-CHUNK, PAUSE_SECONDS = 128, 0.001  # contexts that an observer gets at once, and the time for requests after them
+INTERVAL_SECONDS = 0.05  # interval between calls of the observers
+CHUNK, PAUSE_SECONDS = 128, 0.001  # contexts per call of an observer, and the pause after it for other threads
 
 logger = logging.getLogger(__name__)
 
 
 class ObserverQueue:
-    """Collects the contexts of requests that have ended, and passes them to `observers` in order, a few at a time."""
+    """Collects the contexts of completed requests, and passes them to `observers` in order and in chunks."""
 
     def __init__(self, observers: Iterable[Callable[[list[RequestContext]], None]] = ()):
         self.observers = [*observers]
@@ -25,14 +25,14 @@ class ObserverQueue:
         self._lock, self._has_thread = threading.Lock(), False
 
     def add(self, context: RequestContext) -> None:
-        """Record the end of a request. Before start(), pass it on at once."""
+        """Record the end of a request. Before start(), call the observers immediately."""
         context.ended = time.monotonic()
         self._contexts.append(context)
         if not self._has_thread:
             self.flush()
 
     def start(self, *observers: Callable[[list[RequestContext]], None]) -> None:
-        """Pass on contexts in a thread from now on, to these observers too. Call this after the fork."""
+        """Add `observers`, and start the thread that calls all observers. Call this after the fork."""
         self.observers += observers
         threading.Thread(target=self._run, name="observers", daemon=True).start()
         self._has_thread = True
@@ -43,11 +43,11 @@ class ObserverQueue:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on all contexts, or an empty list, so that observers can update gauges."""
+        """Pass all contexts to the observers, or an empty list, so that they can update gauges."""
         with self._lock:
             contexts = [self._contexts.popleft() for _ in range(len(self._contexts))]
-            size = max(CHUNK, len(contexts) // 16)  # few pauses, so that the thread keeps up
-            for observer in self.observers:  # to one before the next, which may be slower
+            size = max(CHUNK, len(contexts) // 16)  # limits the number of pauses under load
+            for observer in self.observers:  # each gets all contexts before the next one, which may be slower
                 for start in range(0, len(contexts) or 1, size):
                     try:
                         observer(contexts[start : start + size])
@@ -57,6 +57,6 @@ class ObserverQueue:
                         time.sleep(PAUSE_SECONDS)
 
     def wait_for_workers(self) -> None:
-        """Wait until all workers have passed on the requests that have ended before."""
+        """Wait until the observers of all workers have received the requests that ended before this call."""
         time.sleep(2 * INTERVAL_SECONDS)
         self.flush()

@@ -1,4 +1,4 @@
-"""The span of an infer request, with the times of its stages as attributes. The model's own spans are below it."""
+"""OpenTelemetry spans of infer requests, with stage durations as attributes. Spans of predict() are their children."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from app.version import __version__
 
 
 class Spans:
-    """Makes the spans of a model's requests, as an observer of the queue. OpenTelemetry's variables configure it."""
+    """Creates the spans of a model's requests. observe() is an observer of the queue. OTEL_* variables configure it."""
 
     def __init__(self, model: ModelMetadata):
         provider, self._own = trace.get_tracer_provider(), None
-        if isinstance(provider, trace.ProxyTracerProvider):  # otherwise predict.py or a launcher has set one
+        if isinstance(provider, trace.ProxyTracerProvider):  # otherwise, predict.py or a launcher has set one
             resource = Resource.create({"service.name": model.name}).merge(OTELResourceDetector().detect())
             provider = self._own = TracerProvider(resource=resource, shutdown_on_exit=False)
             provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -35,14 +35,14 @@ class Spans:
         self.model = {"inference.model.name": model.name, "inference.model.version": model.version}
 
     def close(self) -> None:
-        """Send the last spans. Do not wait longer than three seconds for a collector."""
+        """Send the last spans. Wait at most three seconds for the collector."""
         if self._own:
             sending = threading.Thread(target=self._own.shutdown, daemon=True)
             sending.start()
             sending.join(3)
 
     def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
-        """Call predict() in the span of the request that this thread serves. In a batch, that is the first request."""
+        """Call predict() in the span of the current request. In a batch, use the span of the first request."""
         contexts = current_contexts.get()
         for context in contexts:
             context.traced = context.traced or self.start_span(context)
@@ -50,7 +50,7 @@ class Spans:
             return predict(model, request)
 
     def start_span(self, context: RequestContext) -> trace.Span:
-        """Start the span of a request. Its parent is the client's."""
+        """Start the span of a request, as a child of the client's span."""
         sent = {"traceparent": context.traceparent, "tracestate": context.tracestate}
         parent = TraceContextTextMapPropagator().extract(sent)
         name, attributes = context.span()
@@ -62,7 +62,7 @@ class Spans:
         return span
 
     def observe(self, contexts: list[RequestContext]) -> None:
-        """End the spans of requests that have ended, with their times. Only a server error marks a span as an error."""
+        """Add the stage durations to the spans and end them. Only server errors set the status of a span to ERROR."""
         for context in (each for each in contexts if each.operation == INFER):
             span, context.traced = context.traced or self.start_span(context), None
             times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in context.stage_seconds().items()}
@@ -74,5 +74,5 @@ class Spans:
 
 
 def epoch_ns(moment: float) -> int:
-    """Convert a time of time.monotonic() to nanoseconds since the epoch."""
+    """Convert a value of time.monotonic() to nanoseconds since the epoch."""
     return int((moment + time.time() - time.monotonic()) * 1e9)

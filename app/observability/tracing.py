@@ -1,4 +1,4 @@
-"""Traces, if OpenTelemetry's own variables name a collector and its packages are installed (the extra `tracing`)."""
+"""Optional tracing. It needs the packages of the extra `tracing` and OTEL_* variables that name a collector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_spans(model: ModelMetadata) -> Any:
-    """Return the Spans of a model, or None if no collector is named. Log why it cannot work."""
+    """Return Spans for a model, or None if tracing is off or cannot start. Log a warning if it cannot start."""
     get = os.environ.get
     is_off = get("OTEL_SDK_DISABLED", "").lower() == "true" or get("OTEL_TRACES_EXPORTER") == "none"
     if is_off or not any(get(name, "").strip() for name in ENDPOINTS):
@@ -23,7 +23,7 @@ def make_spans(model: ModelMetadata) -> Any:
         from app.observability.spans import Spans
 
         return Spans(model)
-    except Exception as error:  # the service works without
+    except Exception as error:  # tracing is optional
         remedy = ". Install the packages: pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
-        logger.warning("No traces: %s%s", error, remedy if isinstance(error, ImportError) else "")
+        logger.warning("Tracing is disabled: %s%s", error, remedy if isinstance(error, ImportError) else "")
         return None

@@ -1,4 +1,4 @@
-"""Tensors as bytes: the Binary Tensor Data Extension over REST and `raw_input_contents` over gRPC (B1)."""
+"""Binary encoding of tensors: the Binary Tensor Data Extension in REST and `raw_input_contents` in gRPC (B1)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from app.protocol.errors import InvalidInput, NoBinaryForm, shorten
 
 Buffer = bytes | bytearray | memoryview
 LENGTH = struct.Struct("<I")
-# Below this size in bytes, a copy is faster than a view.
-SMALL = 2**12
+SMALL = 2**12  # bytes. For smaller arrays, a copy is faster than a view
 
 
 def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Return the tensor of `shape` in `data`, as an aligned and writable copy.
-
-    Raise InvalidInput unless `data` has exactly the bytes that the shape needs (B5, G2).
-    """
+    """Decode `data` to an aligned and writable copy in `shape`. Raise InvalidInput if its size is wrong (B5, G2)."""
     if datatype.size is None:
         elements = split_elements(data)
         check_count(shape, len(elements))
@@ -30,10 +26,10 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
     expected = math.prod(shape) * datatype.size
     if len(data) != expected:
         got = f"{len(data)} for {datatype.name} {format_shape(shape)} ({shorten(str(expected))} bytes)"
-        raise InvalidInput("wrong number of bytes", expected="the size of the shape", got=got)
+        raise InvalidInput("wrong number of bytes", expected="the size that the shape requires", got=got)
     array = np.frombuffer(data, datatype.dtype).copy()
     if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
-        raise InvalidInput(subject="data", expected="bytes 0 or 1 for BOOL", got=str(values.max()))
+        raise InvalidInput(subject="data", expected="bytes with the value 0 or 1 for BOOL", got=str(values.max()))
     return reshape(array, shape)
 
 
@@ -47,7 +43,7 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
         parts[::2], parts[1::2] = map(LENGTH.pack, map(len, elements)), elements  # type: ignore[arg-type]
         return b"".join(parts)
     except TypeError:
-        text_array(object_array(elements))  # raises the error for other types
+        text_array(object_array(elements))  # raises InvalidInput for elements of other types
         raise NoBinaryForm from None
 
 

@@ -1,37 +1,35 @@
-"""The table of datatypes, arrays of them, and shapes."""
+"""Datatypes, and validation and conversion of arrays and shapes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from app.protocol.errors import InvalidInput, shorten
+from app.protocol.errors import InvalidInput, quote_name, shorten
 
 Shape = Sequence[int]
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
-# NumPy's own text types. As bytes they would be UTF-32.
-SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}
-# Names for NumPy's kinds that have no readable dtype.
+SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}  # NumPy's text scalars, whose buffers are UTF-32
+# Names for NumPy's kinds whose dtypes are hard to read.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
-# Kinds of arrays that can be converted to a datatype, by the kind of the datatype.
-CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # kinds of arrays that can be converted, by the target's kind
 
 
 @dataclass(frozen=True)
 class Datatype:
-    """A V2 datatype. A BYTES tensor is an object array of bytes or str, with None for null in JSON (R12)."""
+    """A datatype of the protocol. BYTES tensors are object arrays of bytes or str, with None for null in JSON (R12)."""
 
     name: str
     dtype: np.dtype  # little-endian (B1)
-    contents: str | None  # the field of InferTensorContents. None for FP16, which has no field (G3)
+    contents: str | None  # field of InferTensorContents, or None for FP16 (G3)
     kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
-    size: int | None  # bytes of an element on the wire. None for BYTES
-    largest: float  # the largest number of a floating-point datatype
+    size: int | None  # bytes per element in binary form, or None for BYTES
+    largest: float  # largest finite value of a floating-point datatype
 
 
 def _datatype(name: str, code: str, contents: str | None) -> Datatype:
@@ -61,35 +59,35 @@ DATATYPES: dict[str, Datatype] = {
 
 
 def datatype_of(name: str) -> Datatype:
-    """Return the datatype with that name, case-sensitive (R1). Raise InvalidInput if it is unknown."""
+    """Return the datatype with the case-sensitive `name` (R1). Raise InvalidInput if it is unknown."""
     try:
         return DATATYPES[name]
     except (KeyError, TypeError):
         raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
 
 
-def check_shape(shape: Shape) -> Shape:
-    """Return `shape` if it is a list of integers of at least 0 (R9). Otherwise raise InvalidInput."""
+def check_shape(shape: Shape, show: Callable[[object], str] = quote_name) -> Shape:
+    """Return a list of integers ≥ 0 (R9). Raise InvalidInput for other values, which `show` writes in the message."""
     if not isinstance(shape, (list, tuple)):
-        raise InvalidInput(subject="shape", expected="a list of integers", got=shape)
+        raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
     if len(shape) > MAX_RANK:
         raise InvalidInput(subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape))
     for dimension in shape:
         if type(dimension) is not int or dimension < 0:
-            raise InvalidInput(subject="shape", expected="integers of at least 0", got=dimension)
+            raise InvalidInput(subject="shape", expected="integers of at least 0", got=show(dimension))
     return shape
 
 
 def check_count(shape: Shape, count: int) -> None:
-    """Raise InvalidInput unless a tensor of `shape` has `count` elements."""
+    """Raise InvalidInput if a tensor of `shape` does not have `count` elements."""
     expected = math.prod(shape)
     if count != expected:
         got = f"{count} for shape {format_shape(shape)} ({shorten(str(expected))} elements)"
-        raise InvalidInput("wrong number of elements", expected="the product of the shape", got=got)
+        raise InvalidInput("wrong number of elements", expected="the product of the dimensions", got=got)
 
 
 def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
-    """Return `array` in `shape`, which has as many elements. Raise InvalidInput if NumPy cannot represent it (R9)."""
+    """Reshape `array` to `shape`, which has the same size. Raise InvalidInput if NumPy does not support it (R9)."""
     try:
         return array.reshape(shape)
     except (ValueError, OverflowError):
@@ -97,16 +95,16 @@ def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 def object_array(elements: Sequence[Any]) -> np.ndarray:
-    """Return a flat object array. np.array() would look into the elements."""
+    """Return a flat object array. np.array() would convert nested sequences."""
     array = np.empty(len(elements), object)
     array[:] = elements
     return array
 
 
 def as_array(data: Any, datatype: Datatype) -> np.ndarray:
-    """Return `data` as an array of `datatype`, without a copy if it is one already.
+    """Return `data` as an array of `datatype`, without a copy if the type matches.
 
-    Raise InvalidInput if a conversion would lose more than rounding does.
+    Raise InvalidInput if the conversion would lose more than precision.
     """
     if datatype.kind == "O":
         return text_array(data)
@@ -130,7 +128,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
 
 
 def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:
-    """Return the integers of `data` as UINT64 if NumPy made floats of them in `array`, otherwise `array`."""
+    """Return `data` as UINT64 if NumPy converted its integers to floats in `array`. Otherwise, return `array`."""
     exact = plain_array(data, object)
     elements = exact.ravel().tolist()
     if not all(isinstance(each, int | np.integer) for each in elements):
@@ -139,17 +137,17 @@ def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np
 
 
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
-    """Return np.asarray(data, dtype). Raise InvalidInput if that is not possible, or for an array with a mask."""
+    """Return np.asarray(data, dtype). Raise InvalidInput if the conversion fails, or for a masked array."""
     if type(data) is not np.ndarray and np.ma.is_masked(data):
         raise InvalidInput("data has masked elements, which have no value", remedy="use filled()")
     try:
         return np.asarray(data, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput("data is not an array", got=str(error), remedy="pad rows to one length") from None
+        raise InvalidInput("data is not an array", got=str(error), remedy="pad rows to the same length") from None
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return integers as those of `datatype`. Raise InvalidInput if one is out of range (R11)."""
+    """Convert numbers to `datatype`. Raise InvalidInput if one is out of range (R11)."""
     limits = np.iinfo(datatype.dtype)
     outside = (array < limits.min) | (array > limits.max)
     if outside.any():
@@ -159,12 +157,12 @@ def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
 
 def out_of_range(datatype: Datatype, got: Any) -> InvalidInput:
     limits = None if datatype.kind == "f" else np.iinfo(datatype.dtype)
-    expected = f"from {limits.min} to {limits.max}" if limits else f"of at most ±{datatype.largest}"
+    expected = f"from {limits.min} to {limits.max}" if limits else f"within ±{datatype.largest}"
     return InvalidInput("value out of range", expected=f"{datatype.name} {expected}", got=str(got))
 
 
 def text_array(data: Any) -> np.ndarray:
-    """Return `data` as the object array of a BYTES tensor. Raise InvalidInput unless all is bytes, str or None."""
+    """Convert `data` to the object array of a BYTES tensor. Raise InvalidInput if an element has an invalid type."""
     array = plain_array(data, object)
     elements = array.ravel().tolist()
     types = set(map(type, elements))
@@ -179,7 +177,7 @@ def text_array(data: Any) -> np.ndarray:
 
 
 def bytes_array(data: Any) -> np.ndarray:
-    """Return text_array(data) with every str encoded as UTF-8."""
+    """Return text_array(data) with str elements encoded as UTF-8."""
     array = text_array(data)
     elements = array.ravel().tolist()
     made = as_bytes(elements)
@@ -187,20 +185,20 @@ def bytes_array(data: Any) -> np.ndarray:
 
 
 def as_bytes(elements: list[bytes | str | None]) -> list[bytes | None]:
-    """Return `elements` with every str encoded as UTF-8. Raise InvalidInput if one is not valid Unicode."""
+    """Encode str elements as UTF-8. Raise InvalidInput if one is not valid Unicode."""
     types = set(map(type, elements))
     try:
-        if types == {str}:  # no loop in Python
+        if types == {str}:  # map() avoids a loop in Python
             return list(map(str.encode, elements))  # type: ignore[arg-type]
         if str not in types:
             return elements  # type: ignore[return-value]
         return [each.encode() if isinstance(each, str) else each for each in elements]
     except UnicodeEncodeError as error:
-        raise InvalidInput("invalid Unicode in a string", got=error.reason) from None
+        raise InvalidInput(f"invalid Unicode in a string: {error.reason}") from None
 
 
 def as_texts(elements: list[bytes | str | None]) -> list[str | None]:
-    """Return `elements` with all bytes decoded as UTF-8. Raise UnicodeDecodeError if that is not possible."""
+    """Decode bytes elements as UTF-8. Raise UnicodeDecodeError if one is not valid UTF-8."""
     types = set(map(type, elements))
     if types == {bytes}:
         return list(map(bytes.decode, elements))  # type: ignore[arg-type]
@@ -210,7 +208,7 @@ def as_texts(elements: list[bytes | str | None]) -> list[str | None]:
 
 
 def format_types(array: np.ndarray) -> str:
-    """Return the type of the elements. For objects, list their types and give a hint if None is one of them."""
+    """Describe the dtype for an error message. For objects, list the types of the elements, with a hint for None."""
     if array.dtype.kind != "O":
         return WORDS.get(array.dtype.kind, str(array.dtype))
     kinds = {type(each) for each in array.ravel().tolist()}
@@ -219,5 +217,5 @@ def format_types(array: np.ndarray) -> str:
 
 
 def format_shape(shape: Shape) -> str:
-    """Return `shape` for an error text."""
+    """Format `shape` for an error message."""
     return shorten(f"[{','.join(map(str, shape))}]")

@@ -1,4 +1,4 @@
-"""The `data` of a tensor in JSON, to and from arrays, without a loop in Python over numbers (R10 to R14)."""
+"""Conversion between the `data` of JSON tensors and arrays, without Python loops over numbers (R10 to R14)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ import numpy as np
 from app.protocol.datatypes import Datatype, as_texts, cast_in_range, check_count, object_array, out_of_range, reshape
 from app.protocol.errors import InvalidInput, quote_name
 
-# From here on, a float does not show which integer the client wrote.
-EXACT = 2**53
-# Up to this number of floats, a comparison in Python is faster than NumPy's errstate.
-FEW = 16
+EXACT = 2**53  # from this value on, a float does not represent every integer exactly
+FEW = 16  # for at most this number of floats, a comparison in Python is faster than np.errstate
 
 
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Return the tensor of `shape` from a JSON value: a list, nested lists, a scalar (R10), or an array of numbers.
+    """Return an array of `shape` from a list, nested lists, a scalar (R10) or an array of numbers.
 
-    Raise InvalidInput if lists are not rectangular, or if the number of elements does not match the shape. Also raise
-    it if the datatype cannot represent an element exactly (R11, R12).
+    Raise InvalidInput for ragged lists, a wrong number of elements, or an element out of range (R11, R12).
     """
     elements, types = flatten(data)
     check_count(shape, len(elements))
@@ -33,14 +30,14 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
 
 
 def flatten(data: Any) -> tuple[Any, set[type]]:
-    """Return the elements of nested lists in row-major order, and their types. An array of numbers is flat."""
+    """Return the elements of nested lists in row-major order, and the set of their types."""
     if isinstance(data, np.ndarray):
         return data, {float}
     elements = data if isinstance(data, list) else [data]
     types = set(map(type, elements))
     while list in types:
         if len(types) > 1 or len(set(map(len, elements))) > 1:
-            raise InvalidInput("nested lists of different lengths", expected="equal lengths")
+            raise InvalidInput("nested lists of different lengths", expected="lists of equal lengths")
         elements = list(chain.from_iterable(elements))
         types = set(map(type, elements))
     return elements, types
@@ -58,7 +55,7 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
     if float in types:
         for element in elements:
             if type(element) is float and (not element.is_integer() or abs(element) >= EXACT):
-                expected = f"an integer for {datatype.name}, without fraction or exponent"
+                expected = f"an integer without fraction or exponent for {datatype.name}"
                 raise InvalidInput(subject="data", expected=expected, got=element)
     try:
         return np.array(elements, datatype.dtype)
@@ -73,13 +70,13 @@ def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
         return np.array(elements, datatype.dtype)
     with np.errstate(over="ignore"):
         array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
-    # JSON has no infinity, so that one is a number that the datatype cannot represent.
-    if np.count_nonzero(np.isinf(array)):  # any() is slower for a few elements
+    # JSON has no infinity, so an infinite value results from a number out of range.
+    if np.count_nonzero(np.isinf(array)):  # faster than any() for few elements
         raise out_of_range(datatype, elements[int(np.argmax(np.isinf(array)))])
     return array
 
 
-# By the kind of the datatype: the expected elements, their types in Python, and the conversion to an array.
+# Expected elements, their Python types and the conversion to an array, by the kind of the datatype.
 CONVERSIONS: dict[str, tuple[str, set[type], Callable[[Any, set[type], Datatype], np.ndarray]]] = {
     "b": ("a boolean", {bool, int}, booleans),
     "i": ("an integer", {int, float}, integers),
@@ -90,9 +87,9 @@ CONVERSIONS: dict[str, tuple[str, set[type], Callable[[Any, set[type], Datatype]
 
 
 def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> Any:
-    """Return the flat `data` of `array` for orjson: an ndarray of numbers, or a list of strings.
+    """Return the flat `data` for orjson: an ndarray of numbers or a list of strings.
 
-    Raise InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are not UTF-8 (R14).
+    Raise InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are not UTF-8 text (R14).
     """
     if datatype.kind == "O":
         try:

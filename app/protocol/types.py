@@ -11,25 +11,29 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, quote_name
 from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
 
 Parameters = dict[str, Any]
-# Limit of the inputs, and of the outputs, of a request (R20).
-MAX_TENSORS = 2**16
+MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
 
 
 def check_number_of_tensors(member: str, count: int) -> None:
-    """Raise InvalidInput if `member`, inputs or outputs, has more than MAX_TENSORS elements."""
+    """Raise InvalidInput if `member` (inputs or outputs) has more than MAX_TENSORS elements."""
     if count > MAX_TENSORS:
-        raise InvalidInput(subject=member, expected=f"at most {MAX_TENSORS}", got=count)
+        raise InvalidInput("too many", subject=member, expected=f"at most {MAX_TENSORS}", got=count)
+
+
+def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
+    """Return the error for a parameter with an invalid value, or without one (R17)."""
+    return InvalidInput(expected=expected, got=quote_name(value)).about("parameter", name)
 
 
 class Tensor:
-    """A named array. The shape is the array's.
+    """A named array with a datatype.
 
-    `data` is an ndarray with the datatype's dtype, or anything that NumPy converts to one. Without `shape`, the shape
-    is that of `data`. A BYTES tensor is an object array of bytes, str, and None for null in JSON.
+    `data` is an ndarray, or a value that NumPy can convert to one, such as a list. `shape` defaults to the shape of
+    `data`. The elements of a BYTES tensor are bytes, str, or None for null in JSON.
     Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
     """
 
@@ -47,7 +51,7 @@ class Tensor:
 
     @classmethod
     def of(cls, name: str, datatype: str, array: np.ndarray, parameters: Parameters) -> Self:
-        """Return the tensor of an array that is known to have the datatype. It is not validated again."""
+        """Create a tensor without validation. `array` must have the dtype of `datatype`."""
         tensor = cls.__new__(cls)
         tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
         return tensor
@@ -76,7 +80,7 @@ class ResponseOutput(Tensor):
 
 @dataclass(slots=True)
 class RequestOutput:
-    """An output that the client requests."""
+    """A requested output."""
 
     name: str
     parameters: Parameters = field(default_factory=dict)
@@ -84,7 +88,7 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class InferenceRequest:
-    """An infer request. Without `outputs`, all outputs are returned (R16)."""
+    """An inference request. If `outputs` is empty, the response contains all outputs (R16)."""
 
     inputs: list[RequestInput]
     model_name: str | None = None
@@ -94,24 +98,24 @@ class InferenceRequest:
     outputs: list[RequestOutput] = field(default_factory=list)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
-        """Return the body and its headers. A request with binary data asks for binary outputs by default."""
+        """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
         parameters = {"binary_data_output": True, **self.parameters} if binary else self.parameters
         outputs = [without_empty({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
         head = without_empty({"id": self.id, "parameters": parameters, "outputs": outputs})
         return write_http(head, "inputs", self.inputs, binary, nonfinite)
 
     def to_json(self) -> bytes:
-        """Return the body as JSON. Raise InvalidInput if a tensor has no JSON form."""
+        """Return the body as JSON. Raise InvalidInput if JSON cannot represent a tensor."""
         return self.to_http(binary=False)[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object in Python's own types."""
+        """Return the JSON object as a dict of built-in types."""
         return dict(orjson.loads(self.to_json()))
 
 
 @dataclass(slots=True)
 class InferenceResponse:
-    """The response to an infer request."""
+    """The response to an inference request."""
 
     outputs: list[ResponseOutput]
     model_name: str = ""
@@ -120,24 +124,24 @@ class InferenceResponse:
     parameters: Parameters = field(default_factory=dict)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
-        """Return the body and its headers. `binary` selects the tensors in binary form: all, none, or some by name."""
+        """Return the body and its headers. `binary` selects the outputs in binary form: all, none, or by name."""
         head = {"model_name": self.model_name, "model_version": self.model_version}
         head |= without_empty({"id": self.id, "parameters": self.parameters})
         return write_http(head, "outputs", self.outputs, binary, nonfinite)
 
     def to_json(self) -> bytes:
-        """Return the body as JSON. Raise InvalidInput if a tensor has no JSON form."""
+        """Return the body as JSON. Raise InvalidInput if JSON cannot represent a tensor."""
         return self.to_http(binary=False)[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object in Python's own types."""
+        """Return the JSON object as a dict of built-in types."""
         return dict(orjson.loads(self.to_json()))
 
     @classmethod
     def from_dict(cls, payload: Any, blobs: Buffer = b"") -> InferenceResponse:
-        """Return the response in a server's JSON object.
+        """Parse the JSON object of a response.
 
-        Raise InvalidInput if it is malformed, and InferenceError with the server's message if it is `{"error"}`.
+        Raise InvalidInput if it is malformed. If it contains `error`, raise InferenceError with the server's message.
         """
         members = payload if isinstance(payload, dict) else {}
         if "error" in members:
@@ -151,18 +155,18 @@ class InferenceResponse:
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
-        """Return the response in an HTTP body, with or without binary data. Raise as `from_dict` does."""
+        """Parse an HTTP response with or without binary data. Raise the same exceptions as `from_dict`."""
         return cls.from_dict(*read_http(body, headers))
 
 
 def without_empty(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members that are not None or empty, and an empty id (R8)."""
+    """Return the members without None and empty collections. Keep an empty id (R8)."""
     return {name: value for name, value in members.items() if value or value == ""}
 
 
 @dataclass(slots=True)
 class MetadataTensor:
-    """A declared input or output. -1 in `shape` is any size, including 0, because a batch may be empty."""
+    """A declared input or output. In `shape`, -1 is a variable dimension, which can be 0 for an empty batch."""
 
     name: str
     datatype: str
@@ -173,7 +177,7 @@ class MetadataTensor:
         try:
             datatype_of(self.datatype)
             is_list = isinstance(self.shape, list | tuple)
-            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape)
+            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr)
         except InvalidInput as error:
             error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
             raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None
@@ -186,7 +190,7 @@ class MetadataTensor:
 
 @dataclass(slots=True)
 class ModelMetadata:
-    """Name, version, inputs and outputs of the model."""
+    """Metadata of the model: name, version, platform, inputs and outputs."""
 
     name: str
     version: str

@@ -1,7 +1,7 @@
-"""The fast path for infer requests, without Flask's dispatch and marshmallow, which take longer than a small model.
+"""Fast path for infer requests. It bypasses Flask's dispatch and marshmallow, which take longer than a small model.
 
-It serves only requests for which Flask would do nothing but call the blueprint's view. This is decided once, after the
-first request: until then, Flask accepts hooks and routes. Every error goes to Flask's error handlers.
+It applies only if Flask would do nothing but call the blueprint's view. This is decided after the first request,
+because Flask accepts hooks and routes until then. Flask's error handlers handle all errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess
 
 
 class FastPath:
-    """A WSGI application in front of `app`, to which it leaves everything but infer requests of the served model."""
+    """WSGI middleware that handles infer requests for the served model. It passes all other requests to `app`."""
 
     def __init__(self, app: Flask, service: Service):
         is_slow = "fast_validation" in service.settings.disable_optimizations
@@ -32,7 +32,7 @@ class FastPath:
         served = service.plane.metadata()
         path = f"/v2/models/{served.name}"
         self.versions = {f"{path}/infer": None, f"{path}/versions/{served.version}/infer": served.version}
-        # In the form of PATH_INFO.
+        # WSGI decodes PATH_INFO as Latin-1.
         self.targets = {path.encode().decode("latin-1"): (served.name, each) for path, each in self.versions.items()}
         self.can_bypass_flask: bool | None = None
 
@@ -53,7 +53,7 @@ class FastPath:
 
 
 def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
-    """Return whether the application has hooks, listeners, views or routes of `paths` that the fast path would skip."""
+    """Return True if `app` has hooks, signal receivers, views or routes for `paths` that the fast path would bypass."""
     before = app.before_request_funcs, app.url_value_preprocessors
     after = app.after_request_funcs, app.teardown_request_funcs, app.teardown_appcontext_funcs
     methods = [getattr(type(app), name) for name in DISPATCH]
@@ -67,7 +67,7 @@ def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
 
 
 def validate_request_fast(payload: Any) -> Json:
-    """Return the same as validate_request(), in a fraction of the time. If a check fails, call that function."""
+    """Return the same result as validate_request() in less time. If a check fails, call validate_request()."""
     try:
         inputs, outputs, request_id = payload["inputs"], payload.get("outputs"), payload.get("id")
         outputs = [] if outputs is None else outputs

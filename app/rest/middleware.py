@@ -1,4 +1,4 @@
-"""WSGI middleware around Flask: the context of a request, and the check of API keys."""
+"""WSGI middleware for request contexts and for API keys."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from app.protocol.errors import Unauthenticated
 
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-# The event of a connection that the client has closed, also over TLS and with unread data. macOS has another name.
+# Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
-# The paths that need no key: probes and metrics.
+# Paths that do not require an API key: probes and metrics.
 OPEN_PATHS = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
 
 
 class RestContext(RequestContext):
-    """The context of an HTTP request. `known_path` is its path or the pattern of its route, without client text."""
+    """Context of an HTTP request. `known_path` is its path or route pattern, without data from the client."""
 
     protocol, known_path = "rest", ""
 
@@ -55,16 +55,16 @@ class RestContext(RequestContext):
         try:
             watch.register(self.connection, CLOSED)
             return not watch.poll(0)
-        except ValueError:  # it is closed
+        except ValueError:  # the connection is closed
             return False
 
     def release_thread(self) -> None:
-        if release := getattr(self.connection, "release_thread", None):  # only connections of our own worker have it
+        if release := getattr(self.connection, "release_thread", None):  # only connections of app.server have it
             release()
 
 
 class ContextMiddleware:
-    """The outermost application. It creates the context of a request, returns its id, and queues it for observers."""
+    """Outermost middleware. It creates the request context, sets X-Request-Id, and queues the context for observers."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], plane: DataPlane):
         self.wsgi, self.observer_queue, model = wsgi, plane.observer_queue, plane.metadata()
@@ -76,13 +76,13 @@ class ContextMiddleware:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             context.status = status[:3]
-            request = environ.get("werkzeug.request")  # here, because Flask releases it before it returns
+            request = environ.get("werkzeug.request")  # Flask removes it before the call returns
             if not context.known_path and request and request.url_rule:
                 context.operation = request.endpoint.removeprefix("rest.")
                 is_known = all(value in self.served for value in request.view_args.values())
                 pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
                 context.known_path = context.path if is_known else pattern
-            if not context.sent:  # otherwise it is the size before compression
+            if not context.sent:  # otherwise, it is the size before compression
                 context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
             headers.append((REQUEST_ID, context.id))
             return start_response(status, headers, *error)
@@ -96,12 +96,12 @@ class ContextMiddleware:
             if not context.received and length.isdigit():  # a body that was not read
                 context.received = int(length)
             context.connection = None
-            current_contexts.set(())  # the thread logs for others, too
+            current_contexts.set(())  # the thread also handles other requests
             self.observer_queue.add(context)
 
 
 class ApiKeyMiddleware:
-    """Rejects requests without a valid key, on unknown paths too, before it reads the body."""
+    """Rejects requests without a valid API key before the body is read, also for unknown paths."""
 
     def __init__(self, app: Flask, keys: ApiKeys):
         self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
@@ -117,9 +117,9 @@ class ApiKeyMiddleware:
 
 
 def is_cross_site(environ: dict[str, Any]) -> bool:
-    """Return whether a page of another site made the browser send its user's key (HTTP Basic).
+    """Return True if a page of another site made the browser send the user's key (HTTP Basic).
 
-    Such a page cannot read the response, but could keep the model busy. Browsers send Sec-Fetch-Site over TLS, and
+    The page cannot read the response, but its requests would use the model. Browsers send Sec-Fetch-Site over TLS, and
     Origin with every POST.
     """
     is_basic = environ.get("HTTP_AUTHORIZATION", "").lower().startswith("basic ")
@@ -132,7 +132,7 @@ def is_cross_site(environ: dict[str, Any]) -> bool:
 
 
 def respond_with_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`, in a request context, where ContextMiddleware finds the route."""
+    """Respond with the error handlers of `app`. ContextMiddleware reads the route from the request context."""
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))
         return response(environ, start_response)

@@ -1,7 +1,7 @@
-"""The bodies of REST requests, from bytes to an InferenceRequest, and their content encodings (R18, R19).
+"""Parsing of REST request bodies, and content encodings of requests and responses (R18, R19).
 
-A body is read whole from the WSGI server, past Werkzeug's stream. That one reads 8 KiB at a time, rejects a chunked
-body of exactly the limit, and accepts a truncated body.
+The body is read with one call of wsgi.input.read(), without Werkzeug's stream. That stream reads 8 KiB at a time,
+rejects a chunked body of exactly the maximum size, and accepts a truncated body.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from werkzeug.http import parse_accept_header
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
-from app.protocol.fast_json import read_numbers
-from app.protocol.http_body import read_json, read_tensors, split_body
+from app.protocol.http_body import read_tensors, split_body
+from app.protocol.json_parser import read_json, read_numbers
 from app.protocol.types import InferenceRequest, RequestInput, RequestOutput
 from app.rest.schemas import Json, Validate, validate_request
 
-# Limit of the rest of a body that is read after an error response. A client that sends more loses the connection.
+# Maximum number of bytes to discard after an error response. If the body has more, the connection is closed.
 MAX_DISCARDED = 2**30
-DISCARD_WAIT_SECONDS = 2  # limit of the wait for a client that reads the error response and sends nothing
-CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of a gzip member and of a zlib stream
+DISCARD_WAIT_SECONDS = 2  # maximum wait for a client that sends nothing after an error response
+CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits, which select the format
 MIN_BYTES = 1024  # shorter responses are not compressed
-# Size of reads. A decoder copies its input after the end of a member, and gets only a piece of the rest.
+# Bytes per read and per call of a decoder. A decoder copies the input that follows the end of a gzip member.
 PIECE = 2**16
-MEMBERS = 10_000  # limit of the gzip members of a body (R18). Each takes some microseconds, even if it is empty
+MEMBERS = 10_000  # maximum number of gzip members in a body (R18). Even an empty one takes microseconds
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
-    """Return the decompressed body.
+    """Read and decompress the body.
 
     Raise PayloadTooLarge if it has more than `limit` bytes, compressed or not, and InvalidInput if it is truncated.
     """
@@ -47,7 +47,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     if len(body) > limit:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
-        raise InvalidInput("body too short", expected="Content-Length bytes", got=f"{len(body)} of {length}")
+        raise InvalidInput("body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}")
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
@@ -56,8 +56,8 @@ def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
 
 
 def discard_body(environ: dict[str, Any]) -> None:
-    """Read the rest of the body after an error response. Otherwise a client that still sends could not read it."""
-    # Expected: KeyError or AttributeError except in gunicorn's own workers, and their exceptions for lost clients.
+    """Discard the rest of the body. Otherwise, a client that is still sending could not read the error response."""
+    # Only gunicorn's own workers have a socket with this method. Their exceptions for disconnected clients differ.
     with suppress(Exception):
         environ["gunicorn.socket"].settimeout(DISCARD_WAIT_SECONDS)
         for _ in range(MAX_DISCARDED // PIECE):
@@ -66,7 +66,7 @@ def discard_body(environ: dict[str, Any]) -> None:
 
 
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
-    """Return `body` without its Content-Encoding, at most `limit` bytes. Raise the errors of a bad body or encoding."""
+    """Decompress `body` to at most `limit` bytes. Raise UnsupportedEncoding, InvalidInput or PayloadTooLarge."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
@@ -90,12 +90,12 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
                 raise too_large(limit, "decompressed body")
             left = left[len(piece) - len(decoder.unused_data) :]
             if not left and not decoder.eof:
-                raise InvalidInput(f"Invalid {coding} body: too short.")
+                raise InvalidInput(f"Invalid {coding} body: incomplete.")
     return b"".join(parts)
 
 
 def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes, dict[str, str]]:
-    """Return the body in the encoding that Accept-Encoding prefers, if there is one, and its headers."""
+    """Compress the body with the coding that Accept-Encoding prefers, if any. Return the body and its headers."""
     coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
     if coding is None:
         return body, headers
@@ -106,13 +106,13 @@ def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes
 def read_request(
     body: bytes, header_length: int | None = None, validate: Validate = validate_request, simdjson: bool = True
 ) -> InferenceRequest:
-    """Return the request in `body`: JSON of `header_length` bytes and binary data (B3), or only JSON.
+    """Parse `body`: JSON of `header_length` bytes followed by binary data (B3), or only JSON.
 
-    `validate` validates the envelope. `simdjson` allows that library. Raise InvalidInput if the body is invalid.
+    `validate` validates the envelope. `simdjson` enables that parser. Raise InvalidInput if the body is invalid.
     """
     json, blobs = split_body(body, header_length)
     if simdjson and (payload := read_numbers(json)) is not None:
-        with suppress(InvalidInput):  # the other reader has the exact error
+        with suppress(InvalidInput):  # read_json() reports the exact error
             return make_request(validate(payload), blobs)
     return make_request(validate(read_json(json)), blobs)
 
@@ -127,9 +127,9 @@ def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:
 
 
 def read_index_request(body: bytes) -> bool:
-    """Return whether the client asks only for models that are ready (T2). Raise InvalidInput for an invalid body."""
+    """Return True if the client requests only models that are ready (T2). Raise InvalidInput if the body is invalid."""
     asked = read_json(body) if body else {}
     ready = asked.get("ready") if isinstance(asked, dict) else asked
     if not isinstance(asked, dict) or not isinstance(ready, bool | None):
-        raise InvalidInput(expected='an object with "ready" true or false', got=asked)
+        raise InvalidInput(expected='an object in which "ready" is true or false', got=asked)
     return bool(ready)

@@ -1,4 +1,4 @@
-"""The REST routes of the protocol (R2), and the table of errors to HTTP statuses (R19)."""
+"""REST routes of the protocol (R2), and the HTTP status for each exception (R19)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ STATUS: dict[type[errors.InferenceError], int] = {
     errors.DeadlineExceeded: 504,
     errors.ClientDisconnected: 499,  # only for the log and metrics
 }
-HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # as WSGI spells it
-# A response may quote its request, so that a browser must not take it for a page.
+HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # its key in the WSGI environ
+# A response can quote the request, so a browser must not interpret it as HTML.
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
-# A browser asks its user for a key, and sends it with every request of the page.
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+# A browser prompts the user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "path not found. Expected /v2, /v2/health/ready, /v2/models/NAME, /v2/models/NAME/infer or another route.",
-    405: "method not allowed. Use a method in the header Allow.",
+    404: "path not found. Expected a path such as /v2, /v2/health/ready, /v2/models/NAME or /v2/models/NAME/infer.",
+    405: "method not allowed. Use a method that the Allow header lists.",
 }
 
 logger = logging.getLogger(__name__)
@@ -52,14 +52,14 @@ rest = Blueprint("rest", __name__)
 
 
 class Inference:
-    """The infer route, from a WSGI environ to a body and its headers. `validate` validates the envelope."""
+    """Handler of the infer route for a WSGI environ. `validate` validates the envelope."""
 
     def __init__(self, plane: DataPlane, settings: Settings, validate: Validate = validate_request):
         self.plane, self.settings = plane, settings
         self.read = partial(read_request, validate=validate, simdjson="simdjson" not in settings.disable_optimizations)
 
     def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
-        """Return the body and the headers of the response. Raise InferenceError. This needs no Flask context."""
+        """Return the body and the headers of the response. Raise InferenceError. No Flask context is required."""
         context = environ.get(CONTEXT_KEY) or RestContext(environ)
         context.operation = INFER
         self.plane.metadata(name, version)  # an unknown name is reported before other errors
@@ -68,7 +68,7 @@ class Inference:
         body = read_body(environ, self.settings.max_request_bytes)
         context.received = len(body)
         request = self.read(body, read_header_length(environ.get(HEADER_LENGTH_KEY), len(body)))
-        del body  # before the model runs
+        del body  # free its memory before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, context)
         body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
@@ -78,7 +78,7 @@ class Inference:
 
 
 def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
-    """Return the names of the outputs in binary form (B6)."""
+    """Return the names of the outputs that the client requests in binary form (B6)."""
     default = request.parameters.get("binary_data_output", False)
     asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
     return {output.name for output in response.outputs if asked.get(output.name, default)}
@@ -86,7 +86,7 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
 
 @dataclass(frozen=True)
 class Service:
-    """The objects that create_app() builds. Call make_grpc_server() after the fork, which grpcio does not survive."""
+    """Objects that create_app() builds. Call make_grpc_server() after the fork: grpcio servers do not support forks."""
 
     plane: DataPlane
     settings: Settings
@@ -98,7 +98,7 @@ service = cast(Service, LocalProxy(lambda: current_app.extensions["service"]))
 
 
 def init_rest(app: Flask, service: Service) -> None:
-    """Add the routes to `app`."""
+    """Register the routes and the service on `app`."""
     app.config["MAX_CONTENT_LENGTH"] = service.settings.max_request_bytes
     app.extensions["service"] = service
     app.url_map.strict_slashes = app.url_map.merge_slashes = False
@@ -106,8 +106,8 @@ def init_rest(app: Flask, service: Service) -> None:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Return `value` as JSON. It is never compressed: tritonclient decompresses only infer responses (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ADVICE.get(status, {})})
+    """Return a JSON response. It is not compressed: tritonclient decompresses only infer responses (R18)."""
+    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ERROR_HEADERS.get(status, {})})
 
 
 @rest.get("/v2")
@@ -164,7 +164,7 @@ def infer(name: str, version: str | None = None) -> Response:
 
 @rest.get("/metrics")
 def metrics() -> Response:
-    """Return the metrics of all workers, with every request that any of them has completed before."""
+    """Return the metrics of all workers. They include every request that was completed before."""
     request.environ[CONTEXT_KEY].release_thread()
     service.plane.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -172,7 +172,7 @@ def metrics() -> Response:
 
 
 def error_response(error: Exception, text: str, status: int, log_text: str) -> Response:
-    """Return an error response. `log_text` is the text for the log, without what the client sent."""
+    """Return an error response. `log_text` is the message for the log, without data from the client."""
     if context := request.environ.get(CONTEXT_KEY):
         context.error, context.failure = log_text, type(error)
     response = json_response({"error": text}, status)
@@ -191,7 +191,7 @@ def handle_inference_error(error: errors.InferenceError) -> Response:
 
 @rest.app_errorhandler(HTTPException)
 def handle_http_error(error: HTTPException) -> Response:
-    """Return Flask's own errors, of an unknown path or method, as JSON and with their headers (Allow)."""
+    """Return an error of Flask, such as 404 or 405, as JSON. Keep its headers, such as Allow."""
     status = error.code or 500
     known = HTTP_ERROR_TEXTS.get(status)
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"

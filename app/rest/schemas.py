@@ -1,4 +1,4 @@
-"""The envelope of REST requests, which marshmallow validates."""
+"""marshmallow schemas for the envelope of REST requests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Any, cast
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
-from app.protocol.datatypes import check_shape, datatype_of
-from app.protocol.errors import NOTHING, InvalidInput, InvalidRequest
-from app.protocol.types import Parameters, check_number_of_tensors
+from app.protocol.datatypes import DATATYPES, check_shape, datatype_of
+from app.protocol.errors import InvalidInput, InvalidRequest, quote_name
+from app.protocol.types import Parameters, check_number_of_tensors, parameter_error
 
 Json = dict[str, Any]
 Validate = Callable[[Any], Json]
-# Limit of the reported errors of a request. An error costs far more time than a valid element.
-MAX_ERRORS = 16
-# marshmallow's own messages: the value that the request must have there.
-EXPECTED: dict[str, Any] = {"required": "a value", "null": "a value", "type": "an object"}
+MAX_ERRORS = 16  # maximum number of reported errors. An error takes far more time than a valid object
+MESSAGES: dict[str, Any] = {"type": "an object"}  # replaces marshmallow's message: the expected value
 
 
 def check_text(value: Any) -> str:
@@ -28,31 +26,27 @@ def check_text(value: Any) -> str:
 
 
 def check_parameters(value: Any) -> Parameters:
-    """Return strings, numbers and booleans by name (R17), none for null. Raise InvalidInput for anything else."""
+    """Return the parameters (R17), or an empty dict for null. Raise InvalidInput if they are not valid."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidInput(expected="an object", got=value)
+        raise InvalidInput(expected="an object", got=quote_name(value))
     for name, each in value.items():
-        if name == "binary_data_size":
-            is_valid, expected = type(each) is int and each >= 0, "an integer of at least 0"
-        elif name in ("binary_data", "binary_data_output"):
-            is_valid, expected = isinstance(each, bool), "true or false"
-        else:
-            is_valid, expected = isinstance(each, (str, int, float)), "a string, number or boolean"
-        if not is_valid:
-            raise InvalidInput(expected=expected, got=each).about("parameter", name)
+        if name == "binary_data_size" and (type(each) is not int or each < 0):
+            raise parameter_error(name, each, "an integer of at least 0")
+        if name in ("binary_data", "binary_data_output") and not isinstance(each, bool):
+            raise parameter_error(name, each, "true or false")
+        if not isinstance(each, (str, int, float)):
+            raise parameter_error(name, each)
     return value
 
 
 class CheckedField(fields.Field[Any]):
-    """A field that a function validates and converts. An optional one may be null."""
+    """Field that a function validates and converts. It is required if `expected` is set, and can be null otherwise."""
 
-    default_error_messages = EXPECTED
-
-    def __init__(self, check: Callable[[Any], Any], required: bool = False):
-        super().__init__(required=required, allow_none=not required, load_default=missing if required else None)
-        self.check = check
+    def __init__(self, check: Callable[[Any], Any], expected: str = ""):
+        super().__init__(required=bool(expected), allow_none=not expected, load_default=missing if expected else None)
+        self.check, self.error_messages = check, {"required": expected, "null": expected}
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         try:
@@ -60,29 +54,29 @@ class CheckedField(fields.Field[Any]):
         except InvalidRequest as error:
             raise ValidationError(error.errors) from None
         except InvalidInput as error:
-            raise ValidationError([error if error.subject == attr else error.about(str(attr))]) from None
+            raise ValidationError([error if error.path else error.about(str(attr))]) from None
 
 
 class EnvelopeSchema(Schema):
-    error_messages = EXPECTED
+    error_messages = MESSAGES
     parameters = CheckedField(check_parameters)
 
 
 class RequestInputSchema(EnvelopeSchema):
-    name = CheckedField(check_text, required=True)
-    shape = CheckedField(check_shape, required=True)
-    datatype = CheckedField(datatype_of, required=True)
+    name = CheckedField(check_text, "a string")
+    shape = CheckedField(check_shape, "a list of integers")
+    datatype = CheckedField(datatype_of, f"one of {', '.join(DATATYPES)}")
     data = CheckedField(lambda value: value)
 
 
 class RequestOutputSchema(EnvelopeSchema):
-    name = CheckedField(check_text, required=True)
+    name = CheckedField(check_text, "a string")
 
 
 def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
     """Validate a list of objects. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
     if not isinstance(value, list):
-        raise InvalidInput(expected="a list", got=value)
+        raise InvalidInput(expected="a list", got=quote_name(value))
     check_number_of_tensors(f"{kind}s", len(value))
     valid, errors = [], []
     for index, each in enumerate(value):
@@ -101,7 +95,7 @@ def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
 
 class InferenceRequestSchema(EnvelopeSchema):
     id = CheckedField(check_text)
-    inputs = CheckedField(partial(validate_tensors, "input", RequestInputSchema()), required=True)
+    inputs = CheckedField(partial(validate_tensors, "input", RequestInputSchema()), "a list")
     outputs = CheckedField(partial(validate_tensors, "output", RequestOutputSchema()))
 
 
@@ -117,8 +111,14 @@ def validate_request(payload: Any) -> Json:
 
 
 def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
-    """Return the errors in the object `value`, those by marshmallow itself as InvalidInput too."""
+    """Yield the errors in the object `value`. Convert marshmallow's own errors to InvalidInput."""
     for member, found in error.normalized_messages().items():
-        subject, got = ("", value) if member == "_schema" else (member, value.get(member, NOTHING))
         for each in found:
-            yield each if isinstance(each, InvalidInput) else InvalidInput(subject=subject, expected=each, got=got)
+            if isinstance(each, InvalidInput):
+                yield each
+            elif member == "_schema":
+                yield InvalidInput(expected=each, got=quote_name(value))
+            elif member in value:
+                yield InvalidInput(subject=member, expected=each, got="null")
+            else:
+                yield InvalidInput(f"missing {member}", expected=each)

@@ -1,6 +1,6 @@
-"""The switch that defers load(). gunicorn calls create_app() without arguments, so that it is a context variable."""
+"""Switch that defers load(). It is a context variable, because gunicorn calls create_app() without arguments."""
 
 from contextvars import ContextVar
 
-# True if a worker calls load() later and responds to probes until then.
+# True if load() is called later, while a worker already responds to probes.
 is_load_deferred: ContextVar[bool] = ContextVar("is_load_deferred", default=False)

@@ -1,4 +1,4 @@
-"""The health check: one request to the service on this machine."""
+"""Health check: one request to the service on this machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ TIMEOUT_SECONDS = 4
 
 
 def is_healthy(settings: Settings, check: str) -> bool:
-    """Return whether GET /v2/health/`check` has status 200."""
+    """Return True if GET /v2/health/{check} has status 200. `check` is live or ready."""
     address = settings.with_local_host().host, settings.http_port
     try:
-        if settings.tls_client_ca_file and check == "live":  # this probe has no certificate to show
+        if settings.tls_client_ca_file and check == "live":  # this probe has no client certificate
             socket.create_connection(address, TIMEOUT_SECONDS).close()
             return True
         connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
         if settings.tls_cert_file:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the address is not its name
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the certificate is for another name
             connection = http.client.HTTPSConnection(*address, timeout=TIMEOUT_SECONDS, context=context)
         connection.request("GET", f"/v2/health/{check}")
         return connection.getresponse().status == 200

@@ -1,4 +1,4 @@
-"""PRELOAD_MODEL: the master loads the model once, before it forks, so that all workers share the model's memory."""
+"""PRELOAD_MODEL: the master loads the model before it forks workers, so that they share the model's memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from gunicorn.errors import HaltServer
 
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter
 
 
 class PreloadingArbiter(RollingArbiter):
-    """Loads in a thread, so that the master still handles signals. One worker responds to probes until then."""
+    """Loads the model in a thread, while the master handles signals and one worker responds to probes."""
 
     plane: Any = None
     loading: threading.Thread | None = None
@@ -26,12 +26,12 @@ class PreloadingArbiter(RollingArbiter):
     needs_load = True
 
     def manage_workers(self) -> None:
-        if not self.worker_age:  # nothing was forked yet
+        if not self.worker_age:  # before the first fork
             is_load_deferred.set(True)
-            with suppress(BaseException):  # a worker fails in the same way, and reports why
+            with suppress(BaseException):  # the worker fails in the same way and reports it
                 self.plane = self.app.wsgi().extensions["service"].plane
             super().spawn_worker()
-            self.renewed_at = self.worker_age  # it is replaced when there is a model
+            self.renewed_at = self.worker_age  # replaced when the model is loaded
         if self.loading and not self.loading.is_alive():
             self.finish_loading(self.loading)
         if self.needs_load and self.plane and not self.loading:
@@ -41,7 +41,7 @@ class PreloadingArbiter(RollingArbiter):
         super().manage_workers()
 
     def spawn_worker(self) -> None:
-        """Fork, except during a load: the worker would wait forever for threads of OpenMP, which end with the load."""
+        """Fork a worker, except during a load. The worker would wait forever for the OpenMP threads of the load."""
         if self.loading is None:
             super().spawn_worker()
 
@@ -49,15 +49,15 @@ class PreloadingArbiter(RollingArbiter):
         self.error = None
         try:
             self.plane.load()
-            gc.unfreeze()  # an earlier model is collected before the next fork
+            gc.unfreeze()  # so that a previous model is collected before the next fork
             self.log.info("Loaded the model in %.1f s, for all workers", self.plane.load_seconds)
         except BaseException as error:
             self.error = error
         self.wakeup()
 
     def finish_loading(self, thread: threading.Thread) -> None:
-        """Replace the workers if load() did not raise. If the first load() did, the service does not start."""
-        while os.path.isdir(f"/proc/self/task/{thread.native_id}"):  # the system ends it a moment after join()
+        """Replace the workers if load() succeeded. If the first load() failed, raise HaltServer."""
+        while os.path.isdir(f"/proc/self/task/{thread.native_id}"):  # the kernel thread ends after the Python thread
             time.sleep(0.001)
         self.loading = None
         self.reap_workers()
@@ -65,23 +65,23 @@ class PreloadingArbiter(RollingArbiter):
             self.replace_workers()
             return
         then = "Keeping the current workers" if self.plane.is_loaded else "The service does not start"
-        problem = reason(self.error)
+        problem = describe_error(self.error)
         self.log.error("load() failed: %s. %s", problem, then, exc_info=exc_info_of(self.error))
         if not self.plane.is_loaded:
-            self.has_failed, self.states.reason = True, f"load() failed: {problem}"
+            self.has_failed, self.shared.reason = True, f"load() failed: {problem}"
             raise HaltServer(None, self.WORKER_BOOT_ERROR)
 
     def reload(self) -> None:
-        """Ask for another load. It begins when a running load has ended. The code is not imported again."""
+        """Schedule another load, which starts after a running one. The code is not imported again."""
         self.needs_load |= self.read_config()
 
     def reap_workers(self) -> None:
-        """Reap after the load: gunicorn's method also reaps processes that load() may wait for."""
+        """Do nothing during a load: gunicorn's method also reaps child processes that load() may wait for."""
         if self.loading is None or self.is_ending:
             super().reap_workers()
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
-        """Halt without waiting for a load, which could crash as the interpreter ends."""
+        """Halt without waiting for a load, which could crash while the interpreter shuts down."""
         try:
             super().halt(reason, exit_status)
         finally:

@@ -1,4 +1,4 @@
-"""gunicorn's arbiter with a reload that keeps the old workers until new ones are ready."""
+"""gunicorn's arbiter with a rolling reload: old workers serve until new ones are ready."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from typing import Any
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from app.server.worker_state import ENDED, READY, STARTING, STOPPING, WorkerState
+from app.server.shared_state import ENDED, READY, STARTING, STOPPING, SharedState
 
-# Time between the failed start of a worker and the next try. The second applies if no worker is ready.
+# Time from the failed start of a worker to the next attempt. The second value applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
-STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]  # of the arbiter to a worker
+STOP_SIGNALS = [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT]  # sent by the arbiter to workers
 
 
 class RollingArbiter(Arbiter):
-    """Replaces workers only when new ones are ready. Halts only if workers cannot start before any was ready.
+    """Stops old workers only when new ones are ready. Halts only if a start fails before any worker was ready.
 
-    gunicorn creates its arbiter itself, so take_over() turns a running one into this class. It overrides methods that
-    gunicorn does not document.
+    gunicorn creates its arbiter itself, so take_over() changes the class of a running one. This class overrides methods
+    that gunicorn does not document.
 
-    renewed_at: age up to which workers are to be replaced.
+    renewed_at: workers up to this age are replaced.
     failed_at: time.monotonic() of the last failed start.
     """
 
-    states: WorkerState
+    shared: SharedState
     renewed_at, failed_at = 0, -math.inf
     has_served = has_failed = is_ending = False
 
     @classmethod
-    def take_over(cls, server: Arbiter, states: WorkerState, check: Callable[[], object]) -> None:
-        """Turn `server` into a rolling arbiter. A reload does nothing if `check` raises: gunicorn would end."""
+    def take_over(cls, server: Arbiter, shared: SharedState, check: Callable[[], object]) -> None:
+        """Turn `server` into a rolling arbiter. If `check` raises, it rejects a reload. gunicorn itself would exit."""
         server.__class__ = cls
-        server.states, server.check = states, check
+        server.shared, server.check = shared, check
 
     def spawn_worker(self) -> None:
-        """Start a worker, which gets signals when it calls accept_signals(). If that fails, the others continue."""
-        self.states.set_state(self.worker_age + 1, STARTING)
+        """Fork a worker, with stop signals blocked until it calls accept_signals(). If the fork fails, retry later."""
+        self.shared.set_state(self.worker_age + 1, STARTING)
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().spawn_worker()
@@ -54,42 +54,42 @@ class RollingArbiter(Arbiter):
             accept_signals()
 
     def kill_worker(self, pid: int, sig: int) -> None:
-        """Send a signal, but no second SIGTERM, which would interrupt the shutdown of the worker."""
+        """Send a signal to a worker, but no second SIGTERM, which would interrupt its graceful shutdown."""
         age = self.WORKERS[pid].age
-        if sig == signal.SIGTERM and self.states.state(age) == STOPPING:
+        if sig == signal.SIGTERM and self.shared.state(age) == STOPPING:
             return
         if sig != signal.SIGUSR1:
-            self.states.set_state(age, STOPPING)
+            self.shared.set_state(age, STOPPING)
         super().kill_worker(pid, sig)
 
     def find_ready(self) -> set[int]:
-        """Return the process ids of the workers that are ready and were not asked to stop."""
-        ready = {pid for pid, worker in self.WORKERS.items() if self.states.state(worker.age) == READY}
+        """Return the process ids of the workers that are ready and not stopping."""
+        ready = {pid for pid, worker in self.WORKERS.items() if self.shared.state(worker.age) == READY}
         self.has_served |= bool(ready)
         return ready
 
     def reap_workers(self) -> None:
-        """Reap ended workers. Two exit codes make gunicorn raise HaltServer, even if the worker was ready."""
+        """Reap exited workers. For two exit codes, gunicorn raises HaltServer even if the worker was ready."""
         workers = dict(self.WORKERS)
         try:
             super().reap_workers()
         except HaltServer as halt:
             if not halt.reason:
-                raise  # of handle_worker_exit()
+                raise  # from handle_worker_exit()
             for pid in workers.keys() - self.WORKERS.keys():
                 self.handle_worker_exit(workers[pid], halt.exit_status)
-            self.reap_workers()  # one signal can stand for several workers
+            self.reap_workers()  # one SIGCHLD can stand for several workers
 
     def handle_worker_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
-        """Record that a worker has ended. If its start failed, halt if no worker was ever ready, or else try again."""
-        was_starting = self.states.state(worker.age) == STARTING
-        self.states.set_state(worker.age, ENDED)
+        """Record the exit of a worker. If its start failed, retry, or halt if no worker was ever ready."""
+        was_starting = self.shared.state(worker.age) == STARTING
+        self.shared.set_state(worker.age, ENDED)
         if not was_starting or worker.age <= self.renewed_at:
-            return  # it was ready or got a signal, or it is to be replaced anyway
+            return  # it was ready, received a signal, or is being replaced
         then = "Keeping the current workers" if self.find_ready() else "Retrying"
-        self.states.reason = self.states.reason or "A worker ended before it was ready, without an error message"
+        self.shared.reason = self.shared.reason or "A worker ended before it was ready, without an error message"
         if self.has_served:
-            self.log.error("New worker failed to start: %s. %s", self.states.reason, then)
+            self.log.error("New worker failed to start: %s. %s", self.shared.reason, then)
             self.failed_at = time.monotonic()
             self.cancel_reload()
         elif not self.is_ending:
@@ -97,17 +97,17 @@ class RollingArbiter(Arbiter):
             raise HaltServer(None, status)
 
     def reload(self) -> None:
-        """Read the configuration again and replace all workers, without waiting for the old ones to end."""
+        """Reload the configuration and replace all workers, without waiting for the old ones to exit."""
         if self.read_config():
             self.replace_workers()
 
     def replace_workers(self) -> None:
-        """Replace all workers now. Stop the new ones of an unfinished reload first."""
+        """Replace all workers. Stop the new workers of an unfinished reload first."""
         self.cancel_reload()
         self.renewed_at, self.failed_at = self.worker_age, -math.inf
 
     def cancel_reload(self) -> None:
-        """Stop the new workers, so that all have the same model. If too few old ones serve, continue the reload."""
+        """Stop the new workers, so that all have the same model. If too few old ones are ready, continue the reload."""
         new = {pid for pid, worker in self.WORKERS.items() if worker.age > self.renewed_at}
         if len(self.find_ready() - new) >= self.num_workers:
             for pid in new:
@@ -115,7 +115,7 @@ class RollingArbiter(Arbiter):
             self.renewed_at = 0
 
     def read_config(self) -> bool:
-        """Read the configuration again, except for addresses. Return False if it is not valid."""
+        """Reload the configuration, except for addresses. Return False if it is not valid."""
         try:
             self.check()
         except Exception as error:
@@ -128,14 +128,14 @@ class RollingArbiter(Arbiter):
         return True
 
     def manage_workers(self) -> None:
-        """Start missing workers. Stop old workers when the new ones are ready, or when one is and no old one is."""
+        """Start missing workers. Stop old ones when all new ones are ready, or when one is ready and no old one is."""
         by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
-        running = [worker for worker in by_age if self.states.state(worker.age) < STOPPING]
+        running = [worker for worker in by_age if self.shared.state(worker.age) < STOPPING]
         new = {worker.pid for worker in running[-self.num_workers :] if worker.age > self.renewed_at}
         old, ready = {worker.pid for worker in running} - new, self.find_ready()
         if len(new) < self.num_workers:
             if time.monotonic() >= self.failed_at + (RETRY_SECONDS if ready else URGENT_RETRY_SECONDS):
-                self.states.reason = ""
+                self.shared.reason = ""
                 for _ in range(self.num_workers - len(new)):
                     self.spawn_worker()
         elif new <= ready or (new & ready and not old & ready):
@@ -145,13 +145,13 @@ class RollingArbiter(Arbiter):
             super().manage_workers()  # logs metrics
 
     def stop(self, graceful: bool = True) -> None:
-        """Stop the workers. They know that the whole service stops, unless another master (USR2) has the sockets."""
+        """Stop the workers. Record that the whole service stops, unless another master (USR2) has the sockets."""
         self.is_ending = True
         if not (self.reexec_pid or self.master_pid):
-            self.states.record_stop()
+            self.shared.record_stop()
         super().stop(graceful)
 
 
 def accept_signals() -> None:
-    """Deliver the stop signals that spawn_worker() held back. A worker class calls this when it handles them."""
+    """Unblock the stop signals that spawn_worker() blocked. Workers call this when their handlers are installed."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

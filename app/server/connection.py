@@ -1,4 +1,4 @@
-"""The connection of one client: a state machine that never waits for the client, except to stream a response."""
+"""Client connection: a state machine that does not block on the client, except to stream a response."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from socket import MSG_PEEK
 from app.server.request_parser import CONTINUE, HttpError, Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
 
-MAX_READ_BYTES = 2**22  # of a large body at once
-# Limit of a pause in a request or a response, and of the whole, unless it passes at MIN_RATE bytes per second.
+MAX_READ_BYTES = 2**22  # maximum size of one read of a large body
+# Time limit for a pause in a transfer. The whole transfer has one second more for every MIN_RATE bytes.
 TRANSFER_SECONDS = 30.0
 MIN_RATE = 2**10
-# A streamed response whose client reads slowly occupies a thread. If there are more, the server closes new ones.
+# A streamed response to a slow client occupies a thread. Beyond this number, the connection is closed.
 MAX_SLOW_STREAMS = 64
 slow_streams = threading.BoundedSemaphore(MAX_SLOW_STREAMS)
-LINGER_SECONDS = 2.0  # limit of a pause after the last response, when the server waits for the client to close
+LINGER_SECONDS = 2.0  # time limit for a pause after the last response, while the server waits for the client to close
 
 
 class State(Enum):
-    """The event that a connection waits for."""
+    """State of a connection. The value is the event that it waits for."""
 
     IDLE = "the first byte of a request, or of a TLS handshake"
     RECEIVING = "the rest of it"
@@ -33,19 +33,19 @@ class State(Enum):
     CLOSED = "nothing"
 
 
-ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll can import this module
+ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll also import this module
 READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
 
 Handler = Callable[["Connection", Request | HttpError], bool]
 
 
 class Connection:
-    """A client's connection. A thread owns it, or the worker's list of waiting connections.
+    """Connection of a client. Either a thread or the worker's dict of waiting connections owns it.
 
-    release_thread: called before the application waits or runs for long. Another thread then waits for connections.
+    release_thread: called before the application blocks or runs for long. Another thread then waits for events.
     begun: time.monotonic() at the start of the state.
-    moved: bytes that the client has sent or read in this state.
-    since: time.monotonic() when the connection began to wait for its client.
+    moved: bytes received and sent in this state.
+    since: time.monotonic() when the connection began to wait for the client.
     """
 
     def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
@@ -56,11 +56,11 @@ class Connection:
         self.unsent: memoryview | None = None
 
     def fileno(self) -> int:
-        """Return the descriptor, so that an application can poll `environ["gunicorn.socket"]`."""
+        """Return the file descriptor, so that an application can poll `environ["gunicorn.socket"]`."""
         return self.socket.client.fileno()
 
     def run(self) -> State:
-        """Do everything that needs no waiting: send, read and handle requests. Return the next state."""
+        """Send, receive and handle requests until the connection has to wait. Return the next state."""
         if self.state is State.LINGERING:
             return State.CLOSED if self.socket.read_raw() == b"" else State.LINGERING
         if not self._flush():
@@ -86,18 +86,18 @@ class Connection:
         return State.RECEIVING if parser.has_begun or self.socket.needs_handshake else State.IDLE
 
     def _receive(self) -> None:
-        """Read and parse what has arrived, at most to the end of a large body."""
+        """Read and parse the available data, at most to the end of a large body."""
         parser = self.parser
         with suppress(BlockingIOError):
             while data := self.socket.read(size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
                 self.moved += len(data)
                 parser.feed(data)
                 if not parser.missing_bytes or (len(data) < size and type(self.socket) is PlainSocket):
-                    return  # a read of TLS returns one record, so that more can be there
+                    return  # a TLS read returns one record, so there may be more
             parser.end()
 
     def time_out(self, reason: str = "the request did not arrive in time") -> State:
-        """End the state early. The client of an incomplete request gets the reason. Return the next state."""
+        """Time out the state. The client of an incomplete request receives `reason`. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
             self.send(HttpError(408, f"Request timeout: {reason}.").to_bytes())
         elif self.state is not State.IDLE:
@@ -105,14 +105,14 @@ class Connection:
         return self.shut_down_sending()
 
     def shut_down_sending(self) -> State:
-        """Close the server's side. If it closed both, the client could lose the last response (RFC 9112, 9.6)."""
+        """Close the sending side. Closing both sides could lose the last response (RFC 9112, 9.6)."""
         self.parser.stop()
         self.socket.shutdown_write()
         return State.LINGERING
 
     def send(self, data: bytes) -> None:
-        """Send, and keep what cannot be sent. If there is such data already, wait for the client, or raise OSError."""
-        if self.is_broken:  # the client would take this data for the rest of an incomplete response
+        """Send data and buffer the rest. If the buffer is not empty, wait for the client first, or raise OSError."""
+        if self.is_broken:  # the client would mistake this data for the rest of the failed response
             raise BrokenPipeError("an earlier send failed")
         self.is_broken = True
         if self.unsent:
@@ -122,7 +122,7 @@ class Connection:
         self.is_broken = False
 
     def _wait_for_client(self) -> None:
-        """Send what is kept. At most MAX_SLOW_STREAMS threads of the worker wait in this method."""
+        """Block until all buffered data is sent. At most MAX_SLOW_STREAMS threads of the worker wait here."""
         self.release_thread()
         if not slow_streams.acquire(blocking=False):
             raise BrokenPipeError("too many clients read slowly")
@@ -136,7 +136,7 @@ class Connection:
             slow_streams.release()
 
     def _flush(self) -> bool:
-        """Send what is kept and can be sent. Return whether that is all."""
+        """Send buffered data without blocking. Return True if the buffer is empty."""
         if self.unsent:
             sent = self.socket.write(self.unsent)
             self.moved += sent
@@ -144,19 +144,19 @@ class Connection:
         return not self.unsent
 
     def set_state(self, state: State) -> None:
-        """Wait for the client in this state from now on."""
+        """Enter a state in which the connection waits for the client."""
         self.since = time.monotonic()
         if state is not self.state:
             self.state, self.begun, self.moved = state, self.since, 0
 
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
-        """Return whether the time of the current state has passed."""
+        """Return True if the time limit of the current state has passed."""
         if self.state is State.IDLE:
-            deadline = self.since + (idle_seconds or TRANSFER_SECONDS)  # without keepalive, of the first request
+            deadline = self.since + (idle_seconds or TRANSFER_SECONDS)  # without keepalive, for the first request
         else:
             pause = LINGER_SECONDS if self.state is State.LINGERING else TRANSFER_SECONDS
             deadline = min(self.since + pause, self.begun + TRANSFER_SECONDS + self.moved / MIN_RATE)
-        is_unread = self.state in (State.IDLE, State.RECEIVING)  # it may wait for a thread, and not for its client
+        is_unread = self.state in (State.IDLE, State.RECEIVING)  # unread data waits for a thread, not for the client
         return now >= deadline and not (is_unread and self.socket.read_raw(MSG_PEEK))
 
     def close(self) -> None:

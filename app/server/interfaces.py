@@ -1,4 +1,4 @@
-"""The two interfaces between the server and the application. Neither knows more of the other."""
+"""Interfaces between the server and the application."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Server(Protocol):
-    """A worker, of our own class or of gunicorn's. `alive` is false after a stop signal."""
+    """A worker of this package or of gunicorn. `alive` is False after a stop signal."""
 
     age: int
     ppid: int
@@ -14,12 +14,12 @@ class Server(Protocol):
 
 
 class Lifecycle(Protocol):
-    """The parts of a service that start and stop with a worker."""
+    """Limits and callbacks of the application for one worker."""
 
-    server_name: str  # the value of the header `Server`
+    server_name: str  # value of the response header `Server`
     max_body_bytes: int  # the server rejects larger bodies
-    max_body_setting: str  # the name of that limit, for the error message
-    drain_seconds: float  # time from SIGTERM to the first rejection
+    max_body_setting: str  # name of that limit in the error message
+    drain_seconds: float  # time after SIGTERM in which requests are accepted
     finish_seconds: int  # time after that for running requests
 
     def on_stop(self) -> None:
@@ -29,10 +29,10 @@ class Lifecycle(Protocol):
         """Handle the end of `drain_seconds`. New requests are rejected afterward."""
 
     def is_closing(self) -> bool:
-        """Return whether something else than the server still handles requests."""
+        """Return True if another server of this process still handles requests."""
 
     def should_accept(self) -> bool:
-        """Return whether this worker should accept connections rather than leave them to others."""
+        """Return True if this worker should accept connections, False if it should leave them to other workers."""
 
     def is_service_stopping(self) -> bool:
-        """Return whether no other worker will follow."""
+        """Return True if the whole service stops, not only this worker."""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests (RFC 9112). httptools (llhttp) finds the end of a request. This module checks everything else."""
+"""Parser for HTTP/1.1 requests (RFC 9112). httptools (llhttp) finds their ends. This module validates the rest."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-# Bytes that the parser gets at once. It parses all requests in them, so this bounds the queue of pipelined requests.
+# Bytes per call of the parser. It parses all requests in them, so this limits the queue of pipelined requests.
 PARSE_BYTES = 2**12
-# Limit of a request line and its header fields, and of trailer fields and chunk headers beyond a quarter of the body.
+# Limit for the head, chunk headers and trailer fields together, in addition to a quarter of the body size.
 MAX_HEAD_BYTES = 2**16
-# Repeated Host fields are joined by a comma, so a comma means that there are two.
+# Repeated Host fields are joined with a comma, which this pattern rejects.
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-MAX_HEADS = 64  # heads with a cached environ
-# The head from which a new parser continues with a chunked body, see RequestParser._ignore_upgrade().
+MAX_HEADS = 64  # maximum number of heads with a cached environ
+# Head that prepares a new parser for a chunked body. See RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class HttpError(Exception):
-    """A request that the server itself rejects. The connection is closed after the response."""
+    """Error for a request that the server itself rejects. The connection is closed after the response."""
 
     def __init__(self, status: int, text: str):
         super().__init__(text)
@@ -38,21 +38,21 @@ class HttpError(Exception):
 
 
 class Rules(NamedTuple):
-    """Limits, trusted fields and known heads of trusted proxies, or of others. 0 is unlimited, except for `body`."""
+    """Limits, trusted fields and cached heads, for trusted proxies or for others. 0: no limit, except for a body."""
 
-    line: int  # bytes
-    fields: int
-    field: int  # bytes
-    body: int  # bytes
-    body_setting: str  # its name, for the error message
+    max_line_bytes: int
+    max_fields: int
+    max_field_bytes: int
+    max_body_bytes: int
+    max_body_setting: str  # name of that limit in the error message
     base: dict[str, Any]  # the part of the environ that all requests share
-    forwarders: frozenset[str]  # names of header fields with underscores, such as SCRIPT_NAME
-    schemes: dict[str, str]  # values that mean HTTPS, by the key of their header field in the environ
-    heads: dict[tuple[bytes, int], dict[str, Any]]  # environs of earlier requests, by the head and the size of the body
+    forwarders: frozenset[str]  # accepted names with underscores, such as SCRIPT_NAME
+    schemes: dict[str, str]  # header values that mean HTTPS, by key in the environ
+    heads: dict[tuple[bytes, int], dict[str, Any]]  # cached environs by head and body size
 
 
 class Request:
-    """A complete request. gunicorn's hooks pre_request and post_request get it."""
+    """A complete request. gunicorn's hooks pre_request and post_request receive it."""
 
     def __init__(self, environ: dict[str, Any], keep_alive: bool):
         self.environ, self.keep_alive = environ, keep_alive
@@ -62,19 +62,19 @@ class Request:
 
 
 class RequestParser:
-    """Parses the bytes of one connection. If only the body differs from an earlier request, it is not parsed again.
+    """Parses the bytes of one connection. A request with the head and body size of an earlier one is not parsed.
 
     requests: complete requests. The last one may be the error for a rejected request.
     peer: the part of the environ that all requests of the connection share.
-    received: bytes of the body of an incomplete request.
-    _whole: the head in the newest data and the size of the rest, if a request begins there. It may be a whole request.
+    received: number of bytes of an incomplete body.
+    _whole: head and size of the rest of the latest data, if it starts a request. It can be a complete request.
     """
 
     def __init__(self, rules: Rules, peer: dict[str, str]):
         self.rules, self.peer = rules, peer
         self.requests: deque[Request | HttpError] = deque()
         self.unparsed = memoryview(b"")
-        self.has_ended = False  # no request can follow
+        self.has_ended = False  # no more requests can follow
         self._create_parser()
         self._reset()
 
@@ -87,11 +87,11 @@ class RequestParser:
         self.body: list[bytes | memoryview] = []
         self._target = b""
         self._size = self._fields = self.received = 0
-        self.missing_bytes = 0  # of the body, as far as Content-Length gives its size
+        self.missing_bytes = 0  # rest of a body with Content-Length
         self.has_begun = self._has_head = self._keep_alive = self.expects_continue = False
 
     def feed(self, data: bytes = b"") -> None:
-        """Parse the received data and `data`. Stop after the piece in which a request is complete."""
+        """Parse buffered data and `data`. Stop after the piece that completes a request."""
         head = b"" if self.has_begun or self.unparsed else data[: data.find(b"\r\n\r\n") + 4]
         self._whole = head, len(data) - len(head)
         if known := self.rules.heads.get(self._whole):
@@ -106,19 +106,19 @@ class RequestParser:
             if not self.missing_bytes:
                 self._parse_piece(piece)
                 continue
-            self.on_body(piece)  # without the parser, which would copy it
+            self.on_body(piece)  # bypasses the parser, which would copy it
             if not self.missing_bytes:
                 self._create_parser()
                 self._complete()
 
     def end(self) -> None:
-        """Handle the end of the client's data."""
+        """Handle EOF from the client."""
         if self.has_begun:
             self._reject(HttpError(400, "Incomplete request."))
         self.has_ended = True
 
     def stop(self) -> None:
-        """Discard the received data, except complete requests. Accept no more."""
+        """Discard buffered data, except complete requests. Accept no more requests."""
         self.body.clear()
         self.unparsed, self.has_ended, self.missing_bytes = memoryview(b""), True, 0
 
@@ -132,7 +132,7 @@ class RequestParser:
             cause = error.__context__  # the exception of a callback
             if not isinstance(cause, HttpError):
                 cause = HttpError(400, f"Malformed request: {error}.")
-            if not self.has_ended:  # otherwise the data follows the last request
+            if not self.has_ended:  # otherwise, the data follows the last request
                 self._reject(cause)
         else:
             if self._size > MAX_HEAD_BYTES + self.received * 5 / 4:
@@ -140,7 +140,7 @@ class RequestParser:
                 self._reject(HttpError(status, f"{part} fields too large. Expected at most {MAX_HEAD_BYTES} bytes."))
 
     def _ignore_upgrade(self, rest: memoryview) -> None:
-        """Continue with the body of a request that asks for an upgrade (RFC 9110, 7.8). The parser does not read it."""
+        """Parse the body of a request with an Upgrade field (RFC 9110, 7.8). llhttp itself stops before the body."""
         self._create_parser()
         self.unparsed = memoryview(bytes(rest) + self.unparsed)
         self._target, self._size, self._fields = b"", 0, 0
@@ -157,7 +157,7 @@ class RequestParser:
         environ, heads = self.environ, self.rules.heads
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
             environ["CONTENT_LENGTH"] = str(self.received)
-        if self._keep_alive and self._whole[0] and self._whole[1] == self.received:  # it has no chunks
+        if self._keep_alive and self._whole[0] and self._whole[1] == self.received:  # the body is not chunked
             if len(heads) >= MAX_HEADS:
                 heads.clear()
             heads[self._whole] = environ.copy()
@@ -167,24 +167,24 @@ class RequestParser:
             self.stop()
         self._reset()
 
-    # The parser calls these methods.
+    # httptools calls these methods.
 
     def on_message_begin(self) -> None:
-        if not self.has_begun:  # otherwise it is CHUNKED_HEAD
+        if not self.has_begun:  # otherwise, this is CHUNKED_HEAD
             self.has_begun, self.environ = True, {**self.rules.base, **self.peer}
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        if 0 < self.rules.line < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(414, f"Request line too long. Expected at most {self.rules.line} bytes.")
+        if 0 < self.rules.max_line_bytes < len(self._target) + len("GET  HTTP/1.1"):
+            raise HttpError(414, f"Request line too long. Expected at most {self.rules.max_line_bytes} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         rules, environ = self.rules, self.environ
         self._fields += 1
-        if 0 < rules.fields < self._fields:
-            raise HttpError(431, f"Too many header fields. Expected at most {rules.fields}.")
-        if 0 < rules.field < len(name) + len(value) + len(": \r\n"):
-            raise HttpError(431, f"Header field too long. Expected at most {rules.field} bytes.")
+        if 0 < rules.max_fields < self._fields:
+            raise HttpError(431, f"Too many header fields. Expected at most {rules.max_fields}.")
+        if 0 < rules.max_field_bytes < len(name) + len(value) + len(": \r\n"):
+            raise HttpError(431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes.")
         key = environ_key(name, rules.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -194,7 +194,7 @@ class RequestParser:
         environ[key] = text
 
     def on_headers_complete(self) -> None:
-        if self._has_head:  # of CHUNKED_HEAD
+        if self._has_head:  # this is CHUNKED_HEAD
             return
         environ, parser = self.environ, self._parser
         self._has_head = True
@@ -204,11 +204,11 @@ class RequestParser:
         self._keep_alive = parser.should_keep_alive()
         environ["SERVER_PROTOCOL"] = protocol = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
         method = environ["REQUEST_METHOD"] = parser.get_method().decode()
-        if method in ("CONNECT", "SOURCE"):  # SOURCE belongs to another protocol
+        if method in ("CONNECT", "SOURCE"):  # SOURCE is a method of Icecast
             raise HttpError(501, "Method not implemented.")
         host = environ.get("HTTP_HOST")
         if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
-            raise HttpError(400, "Missing, repeated or invalid header field Host.")
+            raise HttpError(400, "Missing, repeated or invalid Host header.")
         self._set_target(method)
         if reports := [environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
@@ -223,15 +223,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(400, "Invalid request target.")
+                raise HttpError(400, "Invalid request target. Expected an absolute path or an http URL.")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            raise HttpError(400, "Invalid request target. Expected no fragment.")
+            raise HttpError(400, "Invalid request target. Expected a target without a fragment (#).")
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
         if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            raise HttpError(400, "Invalid path. Expected SCRIPT_NAME at its start.")
+            raise HttpError(400, "Invalid path. Expected a path that starts with SCRIPT_NAME.")
         environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
 
     def _check_framing(self) -> None:
@@ -239,7 +239,7 @@ class RequestParser:
         is_http_1_1, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or not is_http_1_1:
-                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, in HTTP/1.1.")
+                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, over HTTP/1.1.")
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
         elif length := environ.get("CONTENT_LENGTH"):
@@ -247,13 +247,13 @@ class RequestParser:
             self._check_size(self.missing_bytes)
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
-                raise HttpError(417, "Expect not supported. Expected 100-continue.")
+                raise HttpError(417, "Invalid Expect header. Expected 100-continue.")
             self.expects_continue = is_http_1_1
 
     def _check_size(self, size: int) -> None:
-        body, setting = self.rules.body, self.rules.body_setting
-        if size > body:
-            raise HttpError(413, f"Body too large. Expected at most {body} bytes ({setting}).")
+        limit, setting = self.rules.max_body_bytes, self.rules.max_body_setting
+        if size > limit:
+            raise HttpError(413, f"Body too large. Expected at most {limit} bytes ({setting}).")
 
     def on_body(self, data: bytes | memoryview) -> None:
         self.body.append(data)
@@ -264,13 +264,13 @@ class RequestParser:
             self._check_size(self.received)
 
     def on_message_complete(self) -> None:
-        if not self._parser.should_upgrade():  # otherwise the parser raises httptools.HttpParserUpgrade
+        if not self._parser.should_upgrade():  # otherwise, httptools raises HttpParserUpgrade
             self._complete()
 
 
 @lru_cache(maxsize=1024)
 def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
-    """Return a field's key in the environ, or None to drop it: X_Y and X-Y would have the same key."""
+    """Return the environ key of a field, or None to drop the field: X_Y and X-Y would have the same key."""
     key = name.decode("latin-1").upper().replace("-", "_")
     if b"_" in name and key not in forwarders:
         return None

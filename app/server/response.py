@@ -1,4 +1,4 @@
-"""WSGI responses: start_response(), write(), and the bytes that are sent."""
+"""WSGI responses: start_response(), write() and serialization."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gunicorn.util import http_date
 
 from app.server.request_parser import Request
 
-# A status, and lines of header fields, whose names are tokens (RFC 9110, 5.6.2). All is Latin-1.
+# A status and header fields in Latin-1. Names of fields are tokens (RFC 9110, 5.6.2).
 TEXT = r"[^\r\n\0\u0100-\U0010ffff]*"
 HEAD = re.compile(rf"[2-9]\d\d(?: {TEXT})?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: {TEXT}\r\n)*")
 # Fields that the server sets itself (PEP 3333).
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
-JOIN_BYTES = 2**16  # a longer piece is not copied to be sent with the head
-format_date = lru_cache(maxsize=1)(http_date)  # of a time in whole seconds
+JOIN_BYTES = 2**16  # larger pieces are sent separately from the head, to avoid a copy
+format_date = lru_cache(maxsize=1)(http_date)  # of the current second
 
 
 class Response:
-    """The response to one request. `send` sends bytes to the client, or raises OSError.
+    """Response to one request. `send` sends bytes to the client, or raises OSError.
 
-    gunicorn's hook post_request reads `status`, `headers` and `sent`, in bytes of the body.
+    gunicorn's hook post_request reads `status`, `headers` and `sent`, the size of the body in bytes.
     """
 
     def __init__(self, request: Request, server_name: str, send: Callable[[bytes], None]):
@@ -34,10 +34,10 @@ class Response:
         self.has_sent_head = self.is_chunked = False
         self.status, self.sent = "", 0
         self.headers: list[tuple[str, str]] = []
-        self.length: int | None = None  # of the body, if it is known
+        self.length: int | None = None  # Content-Length, if known
 
     def start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
-        """Set the status and the header fields: the `start_response` of WSGI."""
+        """Set the status and the header fields (start_response() of WSGI)."""
         if self.has_sent_head and exc_info:
             raise exc_info[1]
         if self.status and not exc_info:
@@ -54,7 +54,7 @@ class Response:
         return self.write
 
     def respond(self, body: Iterable[bytes]) -> None:
-        """Send what the application returned. The length of a list is known."""
+        """Send the iterable that the application returned. For a list or tuple, set Content-Length."""
         is_known = isinstance(body, list | tuple) and self.has_body and not self.has_sent_head
         if is_known and self.length is None:
             self.length = sum(map(len, body))
@@ -66,10 +66,10 @@ class Response:
         if self.is_chunked:
             self._send(b"0\r\n\r\n")
         elif self.has_body and self.sent < (self.length or 0):
-            self.keep_alive = False  # the client waits for the rest
+            self.keep_alive = False  # the client still expects the rest
 
     def write(self, data: bytes) -> None:
-        """Send a piece of the body, after the head: the `write` of WSGI."""
+        """Send the head if necessary, and a piece of the body (write() of WSGI)."""
         head = b"" if self.has_sent_head else self._make_head()
         if self.length is not None:
             data = data[: self.length - self.sent]
@@ -84,7 +84,7 @@ class Response:
             self._send(piece)
 
     def _make_head(self) -> bytes:
-        """Return the status line and the header fields, and decide how the client finds the end of the body."""
+        """Return the status line and the header fields. Select the framing of the body."""
         if not self.status:
             raise RuntimeError("the application did not call start_response()")
         fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers])

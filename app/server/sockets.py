@@ -1,4 +1,4 @@
-"""Sockets of clients, plain or with TLS, and listening sockets. grpc_service uses the functions too."""
+"""Client sockets with and without TLS, and helpers for listening sockets, which grpc_service also uses."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import struct
 from contextlib import suppress
 
 READ_BYTES = 2**16  # more than a TLS record
-SO_ATTACH_FILTER = 26  # Linux's number (asm-generic/socket.h). Python has no name for it
-# A filter on TCP headers (classic BPF): drop segments that begin a handshake (SYN, in the flags at 13).
+SO_ATTACH_FILTER = 26  # from Linux's asm-generic/socket.h, missing in Python's socket module
+# Classic BPF filter for TCP headers: drop SYN segments (flag 0x02 in byte 13).
 DROP_SYN = struct.pack("=" + 4 * "HBBI", 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
 
 
 class PlainSocket:
-    """A client's socket, which never waits. Every method may raise OSError."""
+    """Nonblocking client socket. All methods except read_raw() can raise OSError."""
 
     needs_handshake = False
 
@@ -25,22 +25,22 @@ class PlainSocket:
         client.setblocking(False)
 
     def read(self, size: int) -> bytes:
-        """Return what has arrived, at most about `size` bytes, b"" at the end. Raise BlockingIOError for nothing."""
+        """Return at most about `size` available bytes, or b"" at EOF. Raise BlockingIOError if no data is available."""
         return self.client.recv(size)
 
     def write(self, data: bytes | memoryview) -> int:
-        """Send what can be sent at once. Return the number of bytes."""
+        """Send without blocking. Return the number of bytes sent."""
         try:
             return self.client.send(data)
         except BlockingIOError:
             return 0
 
     def shutdown_write(self) -> None:
-        """Send the end of all responses."""
+        """Close the sending side."""
         self.client.shutdown(socket.SHUT_WR)
 
     def read_raw(self, flags: int = 0) -> bytes | None:
-        """Return what has arrived, without TLS: b"" at the end, or None if nothing has. Raise no OSError."""
+        """Return available bytes without decryption, b"" at EOF or after an error, or None if no data is available."""
         try:
             return socket.socket.recv(self.client, READ_BYTES, flags)
         except BlockingIOError:
@@ -50,7 +50,7 @@ class PlainSocket:
 
 
 class TlsSocket(PlainSocket):
-    """A client's socket with TLS. A read returns a whole record, so that OpenSSL keeps nothing back from epoll."""
+    """Client socket with TLS. A read returns a whole record, because epoll cannot report data in OpenSSL's buffer."""
 
     client: ssl.SSLSocket
     needs_handshake = True
@@ -77,12 +77,12 @@ class TlsSocket(PlainSocket):
 
     def shutdown_write(self) -> None:
         with suppress(OSError, ValueError):
-            self.client.unwrap()  # sends TLS's own end, and does not wait for the client's
+            self.client.unwrap()  # sends close_notify without waiting for the client's
         socket.socket.shutdown(self.client, socket.SHUT_WR)
 
 
 def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
-    """Return why a port is not available, or None. The keys of `ports` are names of settings."""
+    """Return the reason if a port is not available, or None. The keys of `ports` are names of settings."""
     for variable, port in ports.items():
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -95,10 +95,10 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
 
 
 def drop_new_handshakes(listener: socket.socket) -> None:
-    """Ignore new handshakes, in all processes that have the socket, before it is closed.
+    """Drop new TCP handshakes in all processes that share the listener, before it is closed.
 
-    Otherwise, a client would lose its request if the system has accepted its connection, but the service has not. An
-    ignored client tries again, and its connection is refused. Only Linux has this option.
+    Otherwise, closing it would reset connections in the accept queue, and clients would lose requests. A client whose
+    SYN is dropped sends it again, and its connection is refused. Only Linux has this option.
     """
     program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
     option = struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))

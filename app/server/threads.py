@@ -1,9 +1,9 @@
-"""The leader/followers pattern: of several threads, one waits for events, and handles each event that it gets itself.
+"""Thread pool with the leader/followers pattern: one thread, the leader, waits for events and handles them itself.
 
-No thread passes a connection to another, which would cost a small request a quarter of its time. While the leader
-handles an event, no thread waits for events, because a second one would only contend for Python's lock. A request that
-waits or runs for long releases the leadership, and a follower becomes the leader. If a request runs for long without
-that, a follower takes the leadership.
+Connections are not passed between threads, which would take a quarter of the time of a small request. While the leader
+handles an event, no thread waits for events, because a second one would only contend for the GIL. A request that blocks
+or runs for long releases the leadership, and a follower becomes the leader. If a long request does not release it, a
+follower takes it over.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 POLL_SECONDS = 1.0
-MAX_EVENTS = 16  # that a leader gets at once
+MAX_EVENTS = 16  # maximum number of events per poll
 TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
 
 class LeaderFollowersPool:
     """At most `size` threads, which call `handle` with the file descriptors that `epoll` reports.
 
-    Threads are known by their identifiers. `_begun` has the time when a thread began to handle an event, or infinity.
+    `_leader` and `_followers` are thread identifiers. `_begun` has the start of each thread's event, or infinity.
     """
 
     def __init__(self, epoll: select.epoll, size: int, handle: Callable[[int], None]):
@@ -33,7 +33,7 @@ class LeaderFollowersPool:
         self._leader = self._threads = 0
         self._leadership = threading.Lock()  # held while there is a leader
         self._succession = threading.Lock()  # its holder becomes the next leader
-        self._ready: deque[int] = deque()  # descriptors that epoll has reported, for the leader
+        self._ready: deque[int] = deque()  # descriptors that epoll has reported and no thread has handled
         self._followers: set[int] = set()
         self._begun: dict[int, float] = {}
 
@@ -42,7 +42,7 @@ class LeaderFollowersPool:
         self._threads += 1
 
     def release_leadership(self) -> None:
-        """Let another thread wait for events: this one is about to wait, or to run for long."""
+        """Let another thread wait for events, because this one is about to block or to run for long."""
         if self._leader == threading.get_ident():
             self._leader = 0
             self._leadership.release()
@@ -62,7 +62,7 @@ class LeaderFollowersPool:
             self.release_leadership()
 
     def _become_leader(self, me: int) -> None:
-        """Wait until the leadership is free or overdue. Make sure that there is a follower."""
+        """Wait until the leadership is free or overdue. Start a thread if no follower is left."""
         self._followers.add(me)
         with self._succession:
             while not self._leadership.acquire(timeout=TAKEOVER_SECONDS):
@@ -71,5 +71,5 @@ class LeaderFollowersPool:
             self._leader = me
             self._followers.remove(me)
             if not self._followers and self._threads < self.size:
-                with suppress(RuntimeError):  # the system has no more threads. The next leader tries again
+                with suppress(RuntimeError):  # the system cannot start a thread. The next leader retries
                     self.add_thread()

@@ -1,4 +1,4 @@
-"""The gunicorn worker. Its main thread accepts connections and handles timeouts. A pool of threads runs requests."""
+"""gunicorn worker. The main thread accepts connections and handles timeouts. A thread pool handles requests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from app.server.response import Response
 from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
 from app.server.threads import POLL_SECONDS, LeaderFollowersPool
 
-STOP_POLL_SECONDS = 0.1  # the main thread looks at the connections this often while the worker stops
-NO_FILE_SECONDS = 0.01  # between attempts to accept while the process has too many open files
-HANDSHAKE_SECONDS = 0.3  # for a client to finish a TCP handshake that it has begun
-IDLE_LINGER_SECONDS = 0.5  # for an idle connection after a stop. Its client may have sent a request already
-IDLE_STATES = State.IDLE, State.LINGERING  # the client waits for nothing
+STOP_POLL_SECONDS = 0.1  # interval of the main loop during a shutdown
+NO_FILE_SECONDS = 0.01  # between attempts to accept if the process has too many open files
+HANDSHAKE_SECONDS = 0.3  # for clients to complete TCP handshakes that have begun
+IDLE_LINGER_SECONDS = 0.5  # for idle connections during a shutdown. A request may already be on its way
+IDLE_STATES = State.IDLE, State.LINGERING  # the client does not wait for a response
 # gunicorn's settings that this worker does not support.
-IGNORED = """
+IGNORED_SETTINGS = """
 accesslog casefold_http_method do_handshake_on_connect header_map http2_cleartext http_parser http_protocols
 permit_obsolete_folding permit_unconventional_http_method permit_unconventional_http_version protocol proxy_protocol
 root_path sendfile strip_header_spaces suppress_ragged_eofs
@@ -40,11 +40,11 @@ root_path sendfile strip_header_spaces suppress_ragged_eofs
 
 
 class Worker(BaseWorker):
-    """Accepts connections after accept_connections(), while the lifecycle needs this worker.
+    """Accepts connections after accept_connections(), while lifecycle.should_accept() returns True.
 
-    lifecycle: a subclass sets it in load_wsgi()
+    lifecycle: set by a subclass in load_wsgi()
     connections: all open connections
-    waiting: those that no thread has, by file descriptor, in the order in which they began to wait
+    waiting: connections that no thread owns, by file descriptor, in the order in which they began to wait
     """
 
     lifecycle: Lifecycle
@@ -76,10 +76,10 @@ class Worker(BaseWorker):
         close_sockets(self.sockets, unlink=False)
 
     def accept_connections(self) -> None:
-        """Accept connections from now on. Any thread may call this."""
+        """Start to accept connections. Any thread can call this method."""
         self._is_accepting = True
         with suppress(BlockingIOError):
-            os.write(self.PIPE[1], b".")  # makes the main thread look at once
+            os.write(self.PIPE[1], b".")  # wakes the main thread
 
     def _read_settings(self) -> None:
         cfg, lifecycle = self.cfg, self.lifecycle
@@ -92,11 +92,11 @@ class Worker(BaseWorker):
         self.rules = Rules(*limits, base, frozenset(), {}, {})
         self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
         defaults = Config()
-        if ignored := [name for name in IGNORED if getattr(cfg, name) != getattr(defaults, name)]:
+        if ignored := [name for name in IGNORED_SETTINGS if getattr(cfg, name) != getattr(defaults, name)]:
             self.log.warning("Ignored settings of gunicorn: %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
-        """Close all sockets in a forked process. Otherwise the clients of a killed worker would wait for it."""
+        """Close all sockets in a forked process, so that clients of a killed worker see their connections close."""
         self.epoll.close()
         for each in (*self.sockets, *(connection.socket.client for connection in self.connections)):
             each.close()
@@ -104,7 +104,7 @@ class Worker(BaseWorker):
     # The main thread
 
     def _run_once(self, seconds: float) -> None:
-        """Notify gunicorn, accept connections, and close those that time out."""
+        """Run one iteration of the main loop: notify gunicorn, accept connections, and close those that time out."""
         self.notify()
         is_listening = self._is_accepting and self.lifecycle.should_accept()
         for ready in select.select([self.PIPE[0], *(self.sockets if is_listening else ())], [], [], seconds)[0]:
@@ -117,7 +117,7 @@ class Worker(BaseWorker):
             self._checked_at = now
             is_overdue = partial(Connection.is_overdue, now=now, idle_seconds=self.idle_seconds)
             overdue = [each for each in list(self.waiting.values()) if is_overdue(each)]
-            for connection in overdue:  # checked again, because a thread may have served it
+            for connection in overdue:  # checked again, because a thread may have handled it
                 self._run_step(connection.descriptor, lambda each: each.time_out() if is_overdue(each) else each.state)
             self._limit_memory()
 
@@ -126,7 +126,7 @@ class Worker(BaseWorker):
             client, address = listener.accept()
             connection = self._make_connection(client, address, listener.getsockname())
             self.epoll.register(connection.descriptor, 0)
-        except OSError as error:  # the client has disconnected, or another worker was quicker
+        except OSError as error:  # the client has disconnected, or another worker has accepted it
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._close_oldest()
                 time.sleep(NO_FILE_SECONDS)
@@ -146,32 +146,32 @@ class Worker(BaseWorker):
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
 
     def _close_oldest(self) -> None:
-        """Close the idle connection, or else any, that has waited for longest."""
+        """Close the connection that has waited for longest. Prefer idle connections."""
         if waiting := list(self.waiting.values()):
             oldest = min(waiting, key=lambda each: each.state not in IDLE_STATES)
             self._run_step(oldest.descriptor, lambda _: State.CLOSED)
 
     def _limit_memory(self) -> None:
-        """Close the slowest connections if all together hold more than one largest message per thread."""
+        """Close the slowest connections if the buffered data exceeds one message of the largest size per thread."""
         busy = [each for each in list(self.waiting.values()) if each.state not in IDLE_STATES]
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
-        excess = sum(held) - max([self.rules.body, *held]) * self.cfg.threads
+        excess = sum(held) - max([self.rules.max_body_bytes, *held]) * self.cfg.threads
         if excess > 0:
             self.log.info("Requests and responses exceed the memory limit by %d bytes. Closing slow clients", excess)
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
             if excess > 0:
                 excess -= size
-                self._run_step(connection.descriptor, lambda each: each.time_out("out of memory for requests"))
+                self._run_step(connection.descriptor, lambda each: each.time_out("memory limit exceeded"))
 
     def _stop(self) -> None:
-        """Serve for `drain_seconds`, then finish the requests that run or that a client is sending."""
+        """Serve for `drain_seconds`, then finish the requests that are running or being received."""
         self.alive, lifecycle = False, self.lifecycle
         lifecycle.on_stop()
         if lifecycle.drain_seconds:
             self.log.info("Stopping. Accepting requests for %g s", lifecycle.drain_seconds)
         self._run_for(lifecycle.drain_seconds)
         lifecycle.on_drain_end()
-        if lifecycle.is_service_stopping():  # accept the connections whose handshake has begun, and no others
+        if lifecycle.is_service_stopping():  # accept only connections whose handshake has begun
             for listener in self.sockets:
                 drop_new_handshakes(listener)
             self._run_for(HANDSHAKE_SECONDS)
@@ -190,7 +190,7 @@ class Worker(BaseWorker):
     # Any thread
 
     def _run_step(self, descriptor: int, step: Callable[[Connection], State] = Connection.run) -> None:
-        """Take a step of a connection that no other thread has. Then let it wait, or close it."""
+        """Run a step of a connection, unless another thread owns it. Then let the connection wait, or close it."""
         connection = self.waiting.pop(descriptor, None)
         if connection is None:
             return
@@ -215,7 +215,7 @@ class Worker(BaseWorker):
             self.epoll.modify(connection, WRITABLE if state is State.SENDING else READABLE)
 
     def _handle(self, connection: Connection, request: Request | HttpError) -> bool:
-        """Run the application. Return whether the connection stays open."""
+        """Call the application. Return True if the connection stays open."""
         if isinstance(request, HttpError):
             self.log.info("Rejected a request: %d. %s", request.status, request)
             connection.send(request.to_bytes())

@@ -1,4 +1,4 @@
-"""The fields of the form: one per input that METADATA declares, filled with the example."""
+"""Form fields: one per input that METADATA declares, with the example as the initial value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.protocol.types import MetadataTensor
 
 IMAGE = re.compile(r"image|png|jpe?g|gif|webp|bmp", re.IGNORECASE)
 COLUMN = ([-1], [-1, 1])
-# Text that needs quotes in a cell of CSV.
+# Text that requires quotes in CSV.
 QUOTED = re.compile(r'[",;\t\r\n]|^[\s[]|\s$|^$')
 HINTS = {
     "grid": "Separate values by commas, spaces or tabs, as in a spreadsheet, or enter a JSON list.",
@@ -26,7 +26,7 @@ HINTS = {
 
 @dataclass
 class Field:
-    """An input in the form. `kind` is number, switch, text, lines, grid or file. `value` is the initial text."""
+    """Form field for one input. `kind` is number, switch, text, lines, grid or file. `value` is the initial text."""
 
     tensor: MetadataTensor
     kind: str
@@ -46,17 +46,17 @@ class Field:
 
     @property
     def height(self) -> int:
-        """Number of lines of the text box."""
+        """Return the number of lines of the text area."""
         return min(max(self.value.count("\n") + 1, 2 if self.kind == "text" else 3), 12)
 
 
 def is_table(tensors: list[MetadataTensor]) -> bool:
-    """Return whether the inputs are the columns of a table."""
+    """Return True if the inputs are the columns of a table."""
     return len(tensors) > 1 and all(tensor.shape in COLUMN and not is_file(tensor) for tensor in tensors)
 
 
 def create_fields(tensors: list[MetadataTensor], optional: Container[str], example: Mapping[str, Any]) -> list[Field]:
-    """Return one field per input, with the value that `example` has for it."""
+    """Return one field per input, with its value in `example`."""
     is_cell = is_table(tensors)
     kinds = [kind_of(tensor, is_cell) for tensor in tensors]
     return [
@@ -66,7 +66,7 @@ def create_fields(tensors: list[MetadataTensor], optional: Container[str], examp
 
 
 def is_file(tensor: MetadataTensor) -> bool:
-    """Return whether people have the input as files, for example images."""
+    """Return True if users upload the input as files, for example images."""
     content_type = tensor.content_type or ""
     return tensor.datatype == "BYTES" and (content_type == "base64" or bool(IMAGE.search(content_type)))
 
@@ -81,7 +81,7 @@ def kind_of(tensor: MetadataTensor, is_cell: bool) -> str:
 
 
 def initial_text(kind: str, tensor: MetadataTensor, example: dict[str, Any] | None) -> str:
-    """Return the text that shows the example in a field of that kind, or a JSON list if no plain text can."""
+    """Return the initial text of a field: the example as plain text, or as a JSON list if that is ambiguous."""
     values, shape = (example["data"], example["shape"]) if example else ([], [])
     if kind not in ("grid", "lines"):
         value = values[0] if values else None
@@ -101,14 +101,14 @@ def initial_text(kind: str, tensor: MetadataTensor, example: dict[str, Any] | No
 
 
 def to_cell(value: Any) -> str:
-    """Return a cell of CSV: empty for a missing value, with quotes if it needs them."""
+    """Return a CSV cell: empty for a missing value, in quotes if necessary."""
     if isinstance(value, str):
         return '"{}"'.format(value.replace('"', '""')) if QUOTED.search(value) else value
     return "" if value is None else write_json(value).decode()
 
 
 def to_csv(tensors: list[MetadataTensor], values: Mapping[str, list[Any]]) -> str:
-    """Return the values as CSV with one column per input. The first line names the columns."""
+    """Return the values as CSV with a header line and one column per input."""
     names = [tensor.name for tensor in tensors if tensor.name in values]
     rows = zip(*(values[name] for name in names), strict=False)
     return "\n".join(",".join(map(to_cell, row)) for row in [names, *rows])

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description: openapi.json, refined with METADATA."""
+"""OpenAPI 3.1 description: openapi.json, completed with METADATA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.protocol.types import MetadataTensor, ModelMetadata
 Json = dict[str, Any]
 TEMPLATE = Path(__file__).parent / "openapi.json"
 MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"
-# Schemas of an element, by content type and by the kind of the datatype.
+# Schemas of an element, by content type or by kind of datatype.
 TEXTS: dict[str | None, Json] = {
     "base64": {"type": "string", "contentEncoding": "base64"},
     "datetime": {"type": ["string", "null"], "description": "ISO 8601"},
@@ -50,7 +50,7 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
 
 
 def add_version(item: Json) -> Json:
-    """Return the operations of a model's path for the path with a version."""
+    """Return the operations of a model path for the same path with a version."""
     parameter = {"$ref": "#/components/parameters/version"}
     return {
         method: {
@@ -63,7 +63,7 @@ def add_version(item: Json) -> Json:
 
 
 def apply_metadata(schemas: dict[str, Json], metadata: ModelMetadata, optional: Container[str]) -> None:
-    """Replace the general inputs and outputs in `schemas` by those of the model."""
+    """Replace the generic schemas of inputs and outputs with those of the model."""
     request, response = schemas["InferenceRequest"]["properties"], schemas["InferenceResponse"]["properties"]
     request["inputs"] = inputs_schema(metadata.inputs, optional)
     names = [tensor.name for tensor in metadata.outputs]
@@ -74,7 +74,7 @@ def apply_metadata(schemas: dict[str, Json], metadata: ModelMetadata, optional: 
 
 
 def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> Json:
-    """Return the schema of a list with each input once, in any order. `optional` inputs may be absent (R15)."""
+    """Return the schema of a list with each input once, in any order. Inputs in `optional` may be missing (R15)."""
     required = [tensor.name for tensor in tensors if tensor.name not in optional]
     items = one_of([input_schema(tensor, tensor.name in optional) for tensor in tensors])
     schema: Json = {"type": "array", "items": items, "minItems": len(required), "maxItems": len(tensors)}

@@ -1,4 +1,4 @@
-"""Routes of the OpenAPI description, and of Swagger UI, which shows it to people."""
+"""Routes of the OpenAPI description and of Swagger UI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.rest.routes import NOSNIFF, service
 openapi = Blueprint("openapi", __name__, url_prefix="/v2")
 swagger = Blueprint("swagger", __name__, url_prefix="/v2", template_folder="templates")
 HEADERS = {"Content-Type": JSON, "Cache-Control": "no-cache", **NOSNIFF}
-# data: is for the icons in Swagger UI's style sheet.
+# Swagger UI's style sheet contains icons as data: URLs.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -28,8 +28,8 @@ MAX_AGE_SECONDS = 3600
 @openapi.get("/models/<name>/docs/openapi.json", endpoint="model_description")
 @openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
 def show_description(**target: str) -> Response:
-    """Return the description. The paths in it are relative to it, so it is also true under a proxy's path prefix."""
-    from app.ui.openapi import describe  # most services never need it
+    """Return the description. Its server URL is relative, so it is also valid under a path prefix of a proxy."""
+    from app.ui.openapi import describe  # imported here, because it is rarely used
 
     service.plane.metadata(**target)
     root = "/".join([".."] * (request.path.count("/") - 1))
@@ -44,7 +44,7 @@ def show_description(**target: str) -> Response:
 @swagger.get("/models/<name>/docs")
 @swagger.get("/models/<name>/versions/<version>/docs")
 def show_page(**target: str) -> Response:
-    """Return the page. Its files have longer paths, so that browsers send them the API key that the user typed."""
+    """Return the page. Its files are below its path, so that browsers request them with the same API key."""
     below = "" if request.path.endswith("/") else "docs/"
     html = render_template("docs.html", title=service.plane.metadata(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
@@ -54,11 +54,11 @@ def show_page(**target: str) -> Response:
 @swagger.get("/models/<name>/docs/<file>")
 @swagger.get("/models/<name>/versions/<version>/docs/<file>")
 def show_file(file: str, **target: str) -> Response:
-    """Return a file of the page: our script, or one of Swagger UI's files."""
+    """Return a file of the page: its own script, or a file of Swagger UI."""
     service.plane.metadata(**target)
     if file not in FILES:
         abort(404)
-    folder = STATIC if file == "swagger.js" else SWAGGER_UI
-    response = send_from_directory(folder, file, max_age=MAX_AGE_SECONDS)
+    directory = STATIC if file == "swagger.js" else SWAGGER_UI
+    response = send_from_directory(directory, file, max_age=MAX_AGE_SECONDS)
     response.headers.update(NOSNIFF)
     return response

@@ -1,6 +1,6 @@
-"""The model page at /: what the model is, a form to try it, and the same request for other clients.
+"""Model page at /: metadata of the model, a request form, and the same request for other clients.
 
-All its files are in this package, and it loads nothing from elsewhere. Its scripts start in static/page.js.
+The page loads no files from other servers. The entry point of its scripts is static/page.js.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADERS = {
     **NOSNIFF,
 }
 STATIC = Path(__file__).parent / "static"
-# Limit in bytes of JSON for an example that the form shows.
+# Maximum size of an example in the form, in bytes of JSON.
 MAX_EXAMPLE_BYTES = 2**15
 # A row with more cells is easier to paste as CSV than to fill in.
 MAX_CELLS = 12
@@ -54,7 +54,7 @@ def show_file(name: str) -> Response:
 
 
 def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
-    """Return the variables of the template. `script` contains the data about the model for the page's scripts."""
+    """Return the variables of the template. `script` is the data of the model for the page's scripts."""
     metadata = plane.metadata()
     written = write_json(plane.example())
     example = json.loads(written)["inputs"] if len(written) <= MAX_EXAMPLE_BYTES else []

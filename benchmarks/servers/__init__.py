@@ -1,4 +1,4 @@
-"""The same models in each server: `linear`, FP32 [-1,4] to FP32 [-1,3], and `echo`, FP32 [-1] to itself.
+"""The models in each server: `linear` maps FP32 [-1,4] to FP32 [-1,3], and `echo` returns its input, FP32 [-1].
 
-`sums`, FP32 [-1,10] to FP32 [-1], exists only for MLServer and this service.
+`sums` maps FP32 [-1,10] to FP32 [-1]. Only MLServer and this service have it.
 """

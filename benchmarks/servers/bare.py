@@ -1,4 +1,4 @@
-"""The limits of Flask and grpcio without a service.
+"""Bare Flask and grpcio servers, to measure the limits of these libraries.
 
 gunicorn 'benchmarks.servers.bare:flask_app()' returns constant or received bytes. python -m
 benchmarks.servers.bare returns the received bytes over gRPC, on GRPC_PORT.
@@ -18,7 +18,7 @@ from benchmarks import cases
 
 
 def flask_app() -> Flask:
-    """Return constant responses for S1, S2 and M1, and the received bytes for B1."""
+    """Return an application that sends constant responses to S1, S2 and M1, and the received bytes to B1."""
     app = Flask(__name__, static_folder=None)
     answer = cases.S1_ANSWER
 

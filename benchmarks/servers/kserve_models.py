@@ -14,7 +14,7 @@ class Linear(Model):
     async def predict(self, payload: InferRequest, *_: Any) -> InferResponse:
         y = self.compute(payload.inputs[0].as_numpy())
         output = InferOutput("y", list(y.shape), "FP32", y)
-        if payload.from_grpc:  # over REST, the server encodes the array as the client requests
+        if payload.from_grpc:  # over REST, the server encodes the array
             output.set_data_from_numpy(y, binary_data=payload.use_binary_outputs)
         return InferResponse(
             payload.id or "1",

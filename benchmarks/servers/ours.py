@@ -46,7 +46,7 @@ def texts() -> Flask:
 
 
 def waiting() -> Flask:
-    """Return the linear model with a wait, like a model that calls another service."""
+    """Return the linear model with a delay, such as for a call to another service."""
 
     def predict(model: None, x: np.ndarray) -> np.ndarray:
         time.sleep(WAIT_SECONDS)
@@ -56,7 +56,7 @@ def waiting() -> Flask:
 
 
 def accelerated() -> Flask:
-    """Return the linear model on a device that runs one call at a time, in the same time for any number of rows."""
+    """Return the linear model on a simulated device: one call at a time, and constant time per call."""
     device = threading.Lock()
 
     def predict(model: None, x: np.ndarray) -> np.ndarray:

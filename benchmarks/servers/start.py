@@ -1,4 +1,4 @@
-"""Start the servers on one shared CPU core, and suspend all except the measured one."""
+"""Start all servers on one CPU core, and suspend those that are not measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ settings = read_settings()
 
 @dataclass
 class Server:
-    """A running server: its name in the results, its start time and its idle memory."""
+    """A running server: name in the results, startup time and idle memory."""
 
     name: str
     running: Running
@@ -41,7 +41,7 @@ class Server:
 
     @contextmanager
     def awake(self) -> Iterator[Running]:
-        """Let the server run in the block. Otherwise, it is suspended."""
+        """Resume the server for the duration of the block. Otherwise, it is suspended."""
         send_signal(self.running.process.pid, signal.SIGCONT)
         try:
             yield self.running
@@ -62,7 +62,7 @@ class Recipe:
     ready_path: str = "/v2/health/ready"
 
 
-# Each server starts as its project documents, with one worker. Settings differ from the defaults if that is faster.
+# Each server starts as its documentation describes, with one worker. Settings are changed if that is faster.
 OURS = [
     Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,)) for model in ("linear", "echo")
 ]
@@ -97,7 +97,7 @@ PEERS = [
         "Triton",
         "-m benchmarks.servers.triton {http} {grpc}",
         ("linear", "echo"),
-        # Triton's Python backend is linked with the system's libpython.
+        # Triton's Python backend is linked against the system's libpython.
         make_python=lambda: make_environment(
             "triton", Path(__file__).parent / "triton" / "requirements.txt", "/usr/bin/python3"
         ),
@@ -116,9 +116,9 @@ PEERS = [
 
 
 def find_recipes(cpu: int) -> list[Recipe]:
-    """Start each server once, and return the recipes without the peers that this machine cannot install or start.
+    """Start each server once. Return the recipes without peers that cannot be installed or started.
 
-    The first start in a new environment writes bytecode. Later starts are comparable.
+    The first start in a new environment also writes bytecode. Later start times are comparable.
     """
     found = []
     for recipe in [*OURS, *BARE, *PEERS]:
@@ -133,7 +133,7 @@ def find_recipes(cpu: int) -> list[Recipe]:
 
 
 def start_alone(recipes: Sequence[Recipe], cpu: int) -> Iterator[Server]:
-    """Yield each server by its name. No other server runs that could share memory with it."""
+    """Yield each server while no other server runs, because they could share memory."""
     names = set()
     for recipe in recipes:
         if recipe.name not in names and "http" in recipe.transports:
@@ -143,7 +143,7 @@ def start_alone(recipes: Sequence[Recipe], cpu: int) -> Iterator[Server]:
 
 
 def start_all(stack: ExitStack, recipes: Sequence[Recipe], cpu: int) -> dict[tuple[str, str, str], Server]:
-    """Return every server by its name, transport and model. All of them are stopped."""
+    """Return all servers by name, transport and model. They are suspended."""
     found: dict[tuple[str, str, str], Server] = {}
     for recipe in recipes:
         server = stack.enter_context(start(recipe, cpu))
@@ -178,9 +178,9 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
         **ports,
     }
     environment["MLSERVER_METRICS_PORT"] = free_ports(1)[0]
-    environment["BENTOML_HOME"] = ROOT / ".venv-bentoml" / "home"  # its default is in the user's home directory
-    environment["BENTOML_DO_NOT_TRACK"] = True  # it sends usage data otherwise
-    environment["PYTHONDONTWRITEBYTECODE"] = ""  # so that a second start finds bytecode
+    environment["BENTOML_HOME"] = ROOT / ".venv-bentoml" / "home"  # default: in the home directory
+    environment["BENTOML_DO_NOT_TRACK"] = True  # disable usage data
+    environment["PYTHONDONTWRITEBYTECODE"] = ""  # write bytecode for later starts
     environment["LOG_LEVEL"] = "WARNING"  # like the other servers
     environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # gunicorn must not replace a suspended worker
 
@@ -207,9 +207,9 @@ def listens(running: Running) -> bool:
 
 
 def processes(server: int) -> list[int]:
-    """Return the PIDs of a server and of its children and theirs, which can be in process groups of their own."""
+    """Return the PIDs of a server and all its descendants, which can be in separate process groups."""
     found = [server]
-    for pid in found:  # it grows in the loop
+    for pid in found:  # the list grows in the loop
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             with suppress(OSError):  # the thread has exited
                 found += map(int, children.read_text().split())
@@ -223,9 +223,9 @@ def send_signal(server: int, number: signal.Signals) -> None:
 
 
 def memory(server: int) -> float:
-    """Return the memory of a server's processes in MiB. Pages that they share count once and completely.
+    """Return the memory of a server's processes in MiB. Count shared pages once.
 
-    PSS would assign half of this service's libraries to the benchmark, which loads them too.
+    PSS would assign half of this service's libraries to the benchmark, which also loads them.
     """
     anonymous, pages = 0, set[tuple[str, int]]()
     for folder in (Path(f"/proc/{pid}") for pid in processes(server)):
@@ -237,7 +237,7 @@ def memory(server: int) -> float:
 
 
 def cpu_seconds(server: int) -> float:
-    """Return the CPU time that a server's processes have used so far, in seconds."""
+    """Return the CPU time of a server's processes in seconds."""
     ticks = 0
     for pid in processes(server):
         with suppress(OSError):  # the process has exited
@@ -247,7 +247,7 @@ def cpu_seconds(server: int) -> float:
 
 
 def file_pages(folder: Path) -> set[tuple[str, int]]:
-    """Return the file-backed pages of a process that it has not written to (proc(5): maps, pagemap)."""
+    """Return the unmodified file-backed pages of a process (proc(5): maps, pagemap)."""
     found = set()
     with (folder / "pagemap").open("rb") as pagemap:
         for line in (folder / "maps").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The types of scenarios and their options."""
+"""Types for scenarios and their options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chaos.report import Outcome
 
 @dataclass(frozen=True)
 class Options:
-    """The duration of a load in seconds, and the number of workers to replace."""
+    """Duration of the load in seconds, and number of workers to replace."""
 
     seconds: float = 10
     restarts: int = 100
@@ -24,5 +24,5 @@ class Scenario:
 
 
 def scenario(title: str) -> Callable[[Callable[[Options], Outcome]], Scenario]:
-    """Return a decorator that makes a scenario of a function and its name."""
+    """Return a decorator that converts a function to a scenario with the function's name."""
     return lambda run: Scenario(run.__name__, title, run)

@@ -1,4 +1,4 @@
-"""Failures of workers: killed, stopped temporarily, and replaced repeatedly."""
+"""Failures of workers: SIGKILL, a temporary stop, and repeated replacement."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CLIENTS = 8
 FROZEN_SECONDS = 3
 MOST_GROWTH_MIB = 4
 SETTLE_SECONDS = 0.5
-# The number of workers of the service whose workers are replaced repeatedly.
+# Number of workers in the scenario `restarts`.
 MANY = 4
 
 
 @scenario("SIGKILL of a worker")
 def kill(options: Options) -> Outcome:
-    """Each client has one request at a time, so one kill loses at most one request per client."""
+    """Kill workers. Each client has one request in flight, so a kill can lose one request per client."""
     outcome = Outcome()
     times: list[float] = []
     with serving(CHAOS_SECONDS=0.01) as service:
@@ -68,9 +68,9 @@ def freeze(options: Options) -> Outcome:
 
 @scenario("Workers killed and replaced repeatedly")
 def restarts(options: Options) -> Outcome:
-    """Kill half of the workers and replace half by SIGHUP.
+    """Replace workers, half of them by SIGKILL and half by SIGHUP.
 
-    Check the master's open files and memory, and files on disk.
+    Check the open files and the memory of the master, and the files on disk.
     """
     outcome, count = Outcome(), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def kill_all(service: Running) -> None:
 
 
 def wait_for_stable_figures(service: Running, *folders: Path) -> dict[str, float]:
-    """Return the figures when two samples have equal file counts. The master cleans up shortly after a worker exits."""
+    """Return figures when two samples have equal file counts, because the master cleans up after workers exit."""
     while True:
         before = resource_figures(service, *folders)
         time.sleep(SETTLE_SECONDS)

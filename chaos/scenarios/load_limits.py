@@ -13,25 +13,25 @@ from chaos.report import Outcome
 from chaos.scenarios.base import Options, scenario
 from chaos.service import memory, serving
 
-# One worker, because the clients share its CPU cores. The model sleeps.
+# One worker, because the clients use the same CPU cores. The model sleeps.
 SLOTS, QUEUE, MODEL_SECONDS = 4, 64, 0.02
 SETTINGS = {"MAX_CONCURRENCY": SLOTS, "MAX_QUEUE_SIZE": QUEUE, "CHAOS_SECONDS": MODEL_SECONDS}
 TIMES = 10
-CLIENTS = 128  # per protocol: they fill the slots and the queue, and the service rejects as many again
+CLIENTS = 128  # per protocol, more than the slots and the queue hold
 LEAST_GOODPUT = 0.9
-# The allowed wait, as a multiple of the time that a full queue takes. Scheduling is not fair to all clients.
+# Maximum wait, as a multiple of the time for a full queue. Scheduling is not fair to all clients.
 MOST_WAIT = 2
 MOST_GROWTH_MIB = 4
-# Lower, so that the CPU is not saturated. A busy service reads requests late and cannot expire them before.
+# Lower, so that the CPU is not saturated. A busy service reads requests late, and cannot reject them before.
 TIMES_WITH_DEADLINES = 5
 TIMEOUT = 0.1
-# The allowed time from client to model, p99, in addition to the delay in the clients.
+# Maximum time (p99) from client to model, in addition to the delay in the clients.
 TRANSIT_SECONDS = 0.05
 
 
 @scenario(f"{TIMES} times the capacity")
 def overload(options: Options) -> Outcome:
-    """Each protocol sends half of the load. Rejections are sent while the model runs."""
+    """Run half of the load over each protocol. The service rejects requests while the model runs."""
     outcome = Outcome()
     with serving(1, **SETTINGS) as service:
         with load([service], clients=SLOTS // 2) as alone:
@@ -61,7 +61,7 @@ def overload(options: Options) -> Outcome:
 
 @scenario(f"{TIMES_WITH_DEADLINES} times the capacity, deadlines of {TIMEOUT * 1000:.0f} ms")
 def deadlines(options: Options) -> Outcome:
-    """Each request contains its deadline, and the model records how late it started."""
+    """Send requests that contain their deadline. The model records the time from the deadline to its start."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"

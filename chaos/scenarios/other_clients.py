@@ -1,4 +1,4 @@
-"""Slow and idle clients, and invalid requests. Other clients must not be affected."""
+"""Slow and idle clients, and invalid requests, which must not affect other clients."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.service.processes import Running
 HEAD = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS_FRAME = b"\0\0\0\4\0\0\0\0\0"
-# The bytes that slow clients send to each port, one per second: a head, and a body (for gRPC, a frame).
+# Bytes that slow clients send to each port, one per second: the head and the body, or a frame for gRPC.
 SLOW = {
     "http": [(b"", HEAD * 9), (HEAD + b"Content-Length: 999\r\n\r\n", b"x" * 999)],
     "grpc": [(b"", PREFACE * 9), (PREFACE + SETTINGS_FRAME, b"\0\x03\xe7\0\0\0\0\0\1" + bytes(999))],
 }
 SLOW_EACH, HALF_CLOSED_EACH, IDLE_EACH = 100, 50, 500
 MEGABYTE = 10**6
-# The timeout of a normal client in these scenarios.
+# Timeout of normal clients in these scenarios.
 PATIENCE = 5
-# The timeout of clients that send invalid requests.
+# Timeout of clients that send invalid requests.
 ANSWER_SECONDS = 0.5
 
 
@@ -102,7 +102,7 @@ def other_clients(service: Running) -> Iterator[OtherClients]:
 
 @scenario("400 slow, 1,000 idle and 100 half-closed connections")
 def slow_clients(options: Options) -> Outcome:
-    """Run two normal clients per protocol, which open a connection for each request."""
+    """Run two normal clients per protocol, which use a new connection for each request."""
     outcome = Outcome()
     with serving(SHUTDOWN_TIMEOUT_SECONDS=1) as service:
         before = workers(service)
@@ -120,7 +120,7 @@ def slow_clients(options: Options) -> Outcome:
 
 @scenario("Garbage, truncated bodies, floods of headers")
 def bad_clients(options: Options) -> Outcome:
-    """Run two normal clients per protocol at the same time, and check that no worker is replaced."""
+    """Run two normal clients per protocol next to invalid requests, and check that no worker is replaced."""
     outcome, statuses = Outcome(), Counter[str]()
     with serving() as service:
         before = workers(service)
@@ -171,7 +171,7 @@ def bad_requests() -> list[bytes]:
 
 
 def send(port: int, octets: bytes) -> str:
-    """Return the kind of the response: the class of an HTTP status, gRPC frames, a closed connection, or none."""
+    """Return the kind of response: the class of an HTTP status, gRPC frames, a closed connection, or none."""
     with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as sock:
         try:
             sock.sendall(octets)

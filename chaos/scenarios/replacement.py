@@ -1,4 +1,4 @@
-"""Actions of an operator: reloads, a shutdown of one instance, and a broken model file."""
+"""Operations: reload, shutdown of one instance, and an invalid model file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.service.processes import Running, free_ports, started, stop
 MOST_START_SECONDS = 20
 STOPS = 3
 BUSY_SECONDS = 0.01
-# Two old workers, two new ones, and two that are shutting down.
+# Two old workers, two new workers, and two that are shutting down.
 MOST_PROCESSES = 6
 
 

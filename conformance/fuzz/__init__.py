@@ -1,1 +1,1 @@
-"""Fuzz the running service with several hundred thousand generated requests. README.md describes the command."""
+"""Fuzzer for the running service, with several hundred thousand generated requests. See README.md."""

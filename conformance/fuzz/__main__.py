@@ -1,4 +1,4 @@
-"""The command: python -m conformance.fuzz --requests 200000"""
+"""Entry point: python -m conformance.fuzz --requests 200000"""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FAULTS_AT_MOST = 10
 @click.option("--seed", type=int, help="Seed of hypothesis. [default: a random one]")
 @click.option("--schemathesis/--no-schemathesis", "openapi", default=True, help="Also send requests of schemathesis.")
 def main(requests: int, workers: int, clients: int, seed: int | None, openapi: bool) -> None:
-    """Send generated requests to the service, which runs on this machine with the model of conformance/model.py.
+    """Start the service with the model of conformance/model.py, and send generated requests to it.
 
     The exit status is 0 if no fault was found. It is 1 if a response was invalid, missing or later
-    than 5 s, or if a worker exited, grew, or logged an error.
+    than 5 s, or if a worker exited, leaked memory, or logged an error.
     """
     if openapi and not COMMAND.exists():
         raise click.UsageError("schemathesis is not installed: pip install schemathesis, or --no-schemathesis")
@@ -45,7 +45,7 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
             watch = Watch(running.process.pid, workers)
             drive(report, watch, requests, run_all(running, requests, clients, seed, openapi))
             report.faults += log_faults(running.log())
-    except AssertionError as error:  # the service did not start or did not shut down properly
+    except AssertionError as error:  # the service did not start or did not shut down correctly
         report.faults.append(str(error)[-3000:])
     for fault in report.faults:
         click.echo(f"\n{fault}")
@@ -54,7 +54,7 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
 
 
 def drive(report: Report, watch: Watch, requests: int, results: Generator[Result, None, None]) -> None:
-    """Collect the results and samples of the workers, until there are too many faults."""
+    """Collect results, and samples of the workers, until there are too many faults."""
     begun = time.monotonic()
     with click.progressbar(length=requests, label="requests") as bar:
         for result in results:
@@ -69,7 +69,7 @@ def drive(report: Report, watch: Watch, requests: int, results: Generator[Result
 
 
 def run_all(running: Running, requests: int, clients: int, seed: int, openapi: bool) -> Generator[Result, None, None]:
-    """Yield the results of schemathesis, then those of rounds with the remaining requests."""
+    """Yield the results of schemathesis, and then of rounds with the remaining requests."""
     if openapi:
         first = run_schemathesis(running.http, examples=max(1, requests // 1500), seed=seed)
         requests = max(0, requests - first.requests)

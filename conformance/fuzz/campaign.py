@@ -1,4 +1,4 @@
-"""Run all rounds in several processes that generate and send requests."""
+"""Rounds in several processes that generate and send requests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROUND = 400
 
 
 def play(requests: int, clients: int, seed: int, http_port: int, grpc_port: int) -> Iterator[Result]:
-    """Yield the results of the rounds that make up `requests`, in the order in which they finish."""
-    # grpcio does not survive a fork
+    """Run rounds with a total of `requests`. Yield their results in order of completion."""
+    # grpcio does not support forks
     pool = ProcessPoolExecutor(clients, get_context("spawn"))
     try:
         rounds = [pool.submit(run_round, *each, http_port, grpc_port) for each in plan(requests, seed)]
@@ -26,7 +26,7 @@ def play(requests: int, clients: int, seed: int, http_port: int, grpc_port: int)
 
 
 def plan(requests: int, seed: int) -> list[tuple[str, int, int]]:
-    """Return the rounds, each with its kind, seed and number of requests, in random order."""
+    """Return the rounds in random order, with their kind, seed and number of requests."""
     chance, total = random.Random(seed), sum(share for _, share in KINDS.values())
     rounds = []
     for kind, (_, share) in KINDS.items():

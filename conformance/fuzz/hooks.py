@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conformance.fuzz.judge import TRACEBACK
 
-COUNTS = "FUZZ_COUNTS"  # the variable with the file name for the counts
+COUNTS = "FUZZ_COUNTS"  # environment variable with the path of the file for the counts
 INPUTS: list[list[dict[str, Any]]] = [
     [],
     [{"name": "fp32_in", "shape": [2], "datatype": "FP32", "data": [25.12, None]}],
@@ -26,7 +26,7 @@ slowest = 0.0
 
 @schemathesis.hook
 def flatmap_body(context: Any, body: Any) -> st.SearchStrategy[Any]:
-    """Use no inputs or valid ones, because schemathesis rarely generates valid inputs. Leave other bodies unchanged."""
+    """Replace inputs with an empty list or valid inputs, which schemathesis rarely generates. Keep other bodies."""
     if not isinstance(body, dict) or body.get("inputs") != []:
         return st.just(body)
     return st.sampled_from(INPUTS).map(lambda inputs: {**body, "inputs": inputs})

@@ -1,4 +1,4 @@
-"""Check responses to arbitrary requests, and the log of the service."""
+"""Checks of responses to arbitrary requests, and of the service's log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import grpc
 from conformance.client import Reply
 
 LENGTH = "Inference-Header-Content-Length"
-# The request limit of the service. It is small so that larger requests are cheap.
+# Request limit of the service. A low limit makes requests beyond it cheap.
 LIMIT = 100_000
-# Media types of the web pages and their assets.
+# Media types of web pages and their assets.
 OF_PAGES = {"text/html", "text/css", "text/javascript", "image/svg+xml", "image/png"}
 TRACEBACK = "Traceback (most recent call last)"
 STATUSES = {200, 400, 404, 405, 413, 415, 501}  # 501: an unknown method
-# The exceptions that fail_in raises in conformance/model.py. Bytes that are not UTF-8 raise
-# UnicodeDecodeError.
+# Exceptions raised for fail_in in conformance/model.py: UnicodeDecodeError for bytes that are not
+# UTF-8, otherwise ValueError.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
 MODEL_LOGGED = re.compile(r"ERROR app\.predictor( \[\S+\])?: predict\(\) raised$")
 DECODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
@@ -29,7 +29,7 @@ ALARMS = (" CRITICAL ", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Wo
 
 
 def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
-    """Return a label for the summary, and the fault of the reply or "" (R19)."""
+    """Return a label for the summary, and the fault in the reply or "" (R19)."""
     status = str(reply.status_code)
     if TRACEBACK.encode() in reply.data:
         return status, "a traceback in the body"
@@ -59,7 +59,7 @@ def judge_body(method: str, reply: Reply) -> tuple[str, str]:
 
 
 def plain_body(reply: Reply) -> bytes:
-    """Return the JSON in the reply's body. Raise ValueError if the binary tensors are invalid."""
+    """Return the JSON part of the reply's body. Raise ValueError if the binary tensors are invalid."""
     coding = reply.headers.get("Content-Encoding")
     body = DECODERS[coding](reply.data) if coding else reply.data
     if LENGTH not in reply.headers:
@@ -81,13 +81,13 @@ def not_json(constant: str) -> Any:
 
 
 def is_rejected_by_gunicorn(reply: Reply) -> bool:
-    """Return whether gunicorn rejected the request before the service received it, which R19 permits."""
+    """Return True if gunicorn rejected the request before the service received it, which R19 permits."""
     closes = reply.headers.get("Connection", "").lower() == "close"
     return closes and reply.mimetype == "text/html" and reply.status_code in (400, 414, 417, 431, 501)
 
 
 def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str, str]:
-    """Return the name of the call's status, and its fault or "" (G1).
+    """Return the name of the call's status, and the fault or "" (G1).
 
     `known` is true if the method exists. `size` is the size of the message.
     """
@@ -98,8 +98,8 @@ def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str
         return code, "a traceback in the details"
     if code == "INTERNAL" and MODEL_RAISED.match(text):
         return "INTERNAL of the model", ""
-    refusals = {"INVALID_ARGUMENT", "NOT_FOUND"} if known else {"UNIMPLEMENTED"}
-    right = code in refusals or (code == "RESOURCE_EXHAUSTED" and size > LIMIT)
+    rejections = {"INVALID_ARGUMENT", "NOT_FOUND"} if known else {"UNIMPLEMENTED"}
+    right = code in rejections or (code == "RESOURCE_EXHAUSTED" and size > LIMIT)
     return code, "" if right and text else f"{code}: {text}"
 
 

@@ -1,4 +1,4 @@
-"""Run schemathesis with the service's own description in a separate process."""
+"""Run schemathesis with the service's OpenAPI description in a separate process."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ ST_RUN: list[str | Path] = [
 
 
 def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") -> Result:
-    """Run schemathesis with the description under `of` at `address`, and return the result.
+    """Run schemathesis with the description under the path `of` at `address`, and return the result.
 
-    It sends up to `examples` requests of each kind per operation.
+    schemathesis sends up to `examples` requests of each kind per operation.
     """
     with tempfile.TemporaryDirectory() as folder:  # schemathesis leaves files in its working directory
         counts = Path(folder) / "counts.json"

@@ -1,4 +1,4 @@
-"""The results of all rounds as a table."""
+"""Report of the results of all rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from conformance.fuzz.rounds import Result
 
 
 class Report:
-    """Collect results and faults."""
+    """The collected results and faults."""
 
     def __init__(self) -> None:
         self.statuses: dict[str, Counter[str]] = {}
@@ -28,7 +28,7 @@ class Report:
             self.faults.append(f"{result.fault}\n    {result.request}")
 
     def table(self) -> str:
-        """Return a table of requests by kind and status, slowest responses, the rate, and the state of the workers."""
+        """Return a table of requests by kind and status, the slowest responses, the rate, and the workers' state."""
         lines = [f"{'kind':14}{'requests':>10}{'slowest':>10}  statuses"]
         for kind, counts in self.statuses.items():
             listed = ", ".join(f"{status}: {count:,}" for status, count in sorted(counts.items()))

@@ -1,4 +1,4 @@
-"""Generated requests by kind, for the model of conformance/model.py."""
+"""Generators of requests by kind, for the model of conformance/model.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATHS = [f"/v2/models/{NAME}/infer", f"/v2/models/{NAME}/versions/{VERSION}/infe
 
 
 def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
-    """Yield valid inputs: with two elements in free dimensions, without elements, and a column for a vector (R15)."""
+    """Yield valid inputs: variable dimensions of size 2, empty tensors, and a column for a vector (R15)."""
     for size in (2, 0):
         sizes = [size if free < 0 else free for free in shape]
         values = VALUES[datatype] * math.prod(sizes)
@@ -47,7 +47,7 @@ def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
 
 
 FAILING: Sent = ("fail_in", "BYTES", [1], [b"as asked"])
-# Without delay_in, because a mutated delay could legitimately block the model.
+# Without delay_in, because a mutated delay could block the model.
 INPUTS = [*(sent for tensor in ECHOED for sent in small(*tensor)), FAILING]
 SUBJECT = Subject(NAME, INPUTS, [f"{name}_out" for name, _, _ in ECHOED])
 MESSAGES = Messages(SUBJECT)
@@ -95,7 +95,7 @@ json_requests = st.one_of(
 
 @st.composite
 def binary_requests(draw: st.DrawFn) -> HttpRequest:
-    """Return a binary request in which the JSON or the tensors are mutated, sometimes with a wrong header length."""
+    """Generate binary requests with mutated JSON or tensors, and sometimes with an incorrect header length."""
     if draw(st.booleans()):
         head, blobs = dumped(draw(changed_envelopes(SUBJECT)))
     else:
@@ -120,10 +120,10 @@ path_requests = st.builds(
 )
 
 
-# Without Health and reflection of grpcio, which respond INTERNAL to malformed messages and log a traceback.
+# Without grpcio's health and reflection services, which log a traceback for malformed messages.
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
-    """Return mostly ModelInfer calls, and sometimes a call of an unknown method."""
+    """Generate ModelInfer calls, and sometimes calls of unknown methods."""
     name, body = draw(st.one_of(MESSAGES.infer, MESSAGES.infer, MESSAGES.any_call))
     if draw(st.integers(0, 19)) == 19:
         name = draw(st.sampled_from(["ModelInfe", "modelInfer", "No", "", "x/y"]))
@@ -133,7 +133,7 @@ def calls(draw: st.DrawFn) -> Call:
 good_octets = st.builds(post, places, envelopes(SUBJECT).map(lambda made: dumped(made)[0]), few_headers, chunks)
 octets = st.builds(Octets, st.binary(max_size=200) | mutated(good_octets.map(HttpRequest.octets)))
 
-# The share of each kind in the requests.
+# Share of each kind of request.
 KINDS = {
     "JSON": (json_requests, 30),
     "binary": (binary_requests(), 25),

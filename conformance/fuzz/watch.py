@@ -1,4 +1,4 @@
-"""Read the workers of a running gunicorn and their memory from /proc."""
+"""Workers of a running gunicorn and their memory, read from /proc."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from statistics import median
 
 MIB = 2**20
 START_SECONDS = 30
-# The compared samples as shares of all requests: one fifth after the warm-up, and the last fifth.
+# Samples to compare, as shares of all requests: one fifth after the warm-up, and the last fifth.
 EARLY, LATE = (0.2, 0.4), (0.8, 1.0)
-# Growth that the allocator and threads cause without a leak: 2 to 5 MiB on about 70 MiB. With two workers, a
-# run of 200,000 requests detects a leak of about 400 bytes per request.
+# Limits for growth. Without a leak, the allocator and threads cause 2 to 5 MiB on about 70 MiB. With two workers,
+# 200,000 requests reveal a leak of about 400 bytes per request.
 GROWTH, SLACK = 1.1, 16 * MIB
 
 
@@ -40,7 +40,7 @@ class Watch:
         deadline = time.monotonic() + START_SECONDS
         while (
             len(self.workers) < count and time.monotonic() < deadline
-        ):  # one worker may be ready before the others have started
+        ):  # one worker can be ready before the others start
             time.sleep(0.05)
             self.workers = children(master)
         self.samples: list[tuple[int, dict[int, int]]] = []

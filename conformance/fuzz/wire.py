@@ -1,4 +1,4 @@
-"""Generated requests that are sent over real sockets, and their bytes to reproduce them."""
+"""Generated requests and calls, which are sent over sockets, and expressions to reproduce them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKEN = (OSError, http.client.HTTPException)
 
 
 class Clients:
-    """One keep-alive connection for REST and one for gRPC, each opened when it is first needed."""
+    """Keep-alive connections for REST and gRPC, opened on demand."""
 
     def __init__(self, http_port: int, grpc_port: int):
         self.http_port, self.grpc_port = http_port, grpc_port
@@ -52,7 +52,7 @@ class Clients:
 
 @dataclass(frozen=True, repr=False)
 class HttpRequest:
-    """A well-formed request on a connection that later requests reuse."""
+    """A well-formed request on a keep-alive connection."""
 
     method: str
     path: str
@@ -88,7 +88,7 @@ class HttpRequest:
         return read(clients.raw_connection, self.method)
 
     def is_abandoned(self, reply: Reply) -> bool:
-        """Return whether gunicorn closes the connection without notice, as it does after a large unread body."""
+        """Return True if gunicorn closes the connection without notice, as it does after a large unread body."""
         return self.method != "POST" and reply.status_code == 200 and len(self.body) >= UNREAD_AT_MOST
 
     def __repr__(self) -> str:
@@ -97,14 +97,14 @@ class HttpRequest:
 
 @dataclass(frozen=True, repr=False)
 class Octets:
-    """Bytes on a separate connection that the client half-closes afterward. The server must close it, too."""
+    """Bytes on a separate connection, which the client then half-closes. The server must close it, too."""
 
     octets: bytes
 
     def send(self, clients: Clients) -> tuple[str, str]:
         verdicts = [("closed", "")]
         with clients.connect() as line, suppress(ConnectionResetError):
-            with suppress(OSError):  # gunicorn may reject the request and close before it has received everything
+            with suppress(OSError):  # gunicorn can reject the request and close the connection early
                 line.send(self.octets)
                 line.shutdown_write()
             try:
@@ -127,7 +127,7 @@ class Octets:
 
 @dataclass(frozen=True, repr=False)
 class Call:
-    """A gRPC call of a method with arbitrary bytes as its message."""
+    """A gRPC call with arbitrary bytes as its message."""
 
     name: str
     body: bytes
@@ -158,7 +158,7 @@ def chunked(body: bytes, size: int) -> bytes:
 
 
 def expression(octets: bytes) -> str:
-    """Return a Python expression for the bytes, compressed if there are many."""
+    """Return a Python expression for the bytes. Compress long ones."""
     if len(octets) <= 2000:
         return repr(octets)
     return f"zlib.decompress(base64.b85decode({base64.b85encode(zlib.compress(octets, 9))!r}))"

@@ -1,1 +1,1 @@
-"""The model of conformance/model.py in each server. README.md has the commands."""
+"""The model of conformance/model.py in each server. See README.md for the commands."""

@@ -28,7 +28,7 @@ class Echo(Model):
         for tensor in payload.inputs:
             if (name := output_of(tensor.name)) in echoed:
                 output = InferOutput(name, tensor.shape, tensor.datatype, echoed[name])
-                if payload.from_grpc:  # an array would be returned as raw contents, also for a typed request
+                if payload.from_grpc:  # the server would return an array as raw contents, even for a typed request
                     output.set_data_from_numpy(echoed[name], binary_data=payload.use_binary_outputs)
                 outputs.append(output)
         return InferResponse(

@@ -1,11 +1,11 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 from __future__ import annotations
 
 import lightgbm as lgb
 import pandas as pd
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
@@ -20,23 +20,23 @@ METADATA = ModelMetadata(
     ],
     outputs=[MetadataTensor("visitors", "FP64", [-1])],
 )
-# The service calls predict() with it before it is ready, and shows a call with it at the start.
+# Inputs for the warm-up call, for the startup message and for the documentation of the API.
 EXAMPLE = {"day": ["2026-06-06"], "temperature": [21.5], "holiday": [False]}
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     return lgb.Booster(model_file=model_file("visitors.txt"))
 
 
 def predict(model, frame: pd.DataFrame):
-    """Return each output by name. Each input is a column, and each row is a day. Several threads may call this at once.
+    """Return the outputs by name. Each column is an input, each row a day. Several threads can call this concurrently.
 
-    NaN (null in JSON) is a missing temperature. A day with an offset counts as its day in UTC.
+    NaN (null in JSON) is a missing temperature. A day with a UTC offset is converted to UTC.
     """
     days = pd.to_datetime(frame["day"], errors="coerce")
     if days.isna().any():  # "NaT", or outside the range of pandas 2
-        raise InvalidInput("day: expected dates from 1678 to 2261, and none missing")
+        raise InvalidInput("Day: missing or out of range. Expected dates from 1678 to 2261.")
     features = pd.DataFrame(
         {
             "weekday": days.dt.day_of_week,

@@ -81,7 +81,7 @@ def test_rejects_invalid_dates(infer: Infer, text: str) -> None:
 
 def test_rejects_missing_day(infer: Infer) -> None:
     """A missing day is rejected in a data frame and in JSON."""
-    with pytest.raises(InvalidInput, match="none missing"):
+    with pytest.raises(InvalidInput, match="Day: missing or out of range"):
         infer(pd.DataFrame({"day": pd.to_datetime([None]), "temperature": [20.0], "holiday": [False]}))
     null = json.loads((EXAMPLE / "request.json").read_bytes())
     null["inputs"][0]["data"][0] = None

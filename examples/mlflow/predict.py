@@ -1,7 +1,7 @@
 """The model: any pyfunc that MLflow saved with a signature. METADATA follows the signature (app/signature.py).
 
-Add the packages of its requirements.txt to install_requires in setup.cfg, with mlflow-skinny in place of mlflow. See
-docs/predict.md. SIGHUP loads a new model. With PRELOAD_MODEL=on, a model with another signature requires a restart.
+Add the packages of its requirements.txt to install_requires in setup.cfg, with mlflow-skinny in place of mlflow.
+SIGHUP loads a new model. With PRELOAD_MODEL=on, a model with another signature requires a restart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, ModelMetadata, model_file
 from app.signature import by_input, declared, mlflow, read_model
@@ -24,17 +24,17 @@ METADATA = ModelMetadata(
     inputs=declared(SIGNATURE.inputs, "input"),
     outputs=declared(SIGNATURE.outputs, "output"),
 )
-# The service uses it for the warm-up and the startup message. It is the input example that was saved with the model.
+# The input example saved with the model, for the warm-up call, the startup message and the documentation of the API.
 EXAMPLE = by_input(MODEL.load_input_example(FOLDER), SIGNATURE.inputs)
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     return mlflow.pyfunc.load_model(FOLDER)
 
 
 def predict(model, inputs):
-    """Take a DataFrame if the signature has columns, or else arrays. Several threads may call this at once."""
+    """Return the outputs. `inputs` is a DataFrame if the signature has columns, otherwise arrays by name."""
     if isinstance(inputs, pd.DataFrame):
         inputs.columns = SIGNATURE.inputs.input_names()
     elif isinstance(inputs, dict) and not SIGNATURE.inputs.has_input_names():
@@ -42,7 +42,7 @@ def predict(model, inputs):
     try:
         return model.predict(inputs)
     except mlflow.MlflowException as error:  # the signature does not allow the input, and the context has the reason
-        raise InvalidInput(f"data: {error.__context__ or error}") from None
+        raise InvalidInput(f"Data: does not match the signature. Got {error.__context__ or error}") from None
 
 
 predict.__annotations__["inputs"] = dict[str, np.ndarray] if SIGNATURE.inputs.is_tensor_spec() else pd.DataFrame

@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model.
 
 Threads of a session do not survive a fork. With PRELOAD_MODEL=on, the session has no threads, and a call uses one core.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from PIL import Image
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, read_settings
 
@@ -25,7 +25,7 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("image", "BYTES", [-1], content_type="base64")],
     outputs=[MetadataTensor("digit", "INT64", [-1]), MetadataTensor("probabilities", "FP32", [-1, 10])],
 )
-EXAMPLE = {  # the service calls predict() with it before it is ready, and shows a call with it at the start: a 0
+EXAMPLE = {  # a zero, for the warm-up call, for the startup message and for the documentation of the API
     "image": [
         "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAASklEQVR42gXBMRVAQAAA0P/OYjwNRBBBBA1oJAINaMBos9pOgzsN"
         "/F/Rbs0FcsoTTEvfpqgyfGtp6icoODvBPhJfmI8+dRDvPPMDxxoTuW/3AgoAAAAASUVORK5CYII="
@@ -35,7 +35,7 @@ LONGEST_SIDE = 1024
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     settings = read_settings()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))
@@ -43,7 +43,7 @@ def load():
 
 
 def predict(session, image: list[bytes]):
-    """Return each output by name. Each input is a parameter. Several threads may call this at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
 
     `image`: PNG files, white on black, sent as base64 text, or as bytes with the content type "np".
     """
@@ -60,5 +60,5 @@ def pixels(file: bytes, row: int) -> np.ndarray:
             raise ValueError
         grey = image.convert("L")
     except Exception:  # a damaged file may raise any exception
-        raise InvalidInput(f"image {row}: expected a PNG file, of at most {LONGEST_SIDE} pixels a side") from None
+        raise InvalidInput(f"Image {row}: invalid file. Expected a PNG up to {LONGEST_SIDE} pixels per side.") from None
     return np.asarray(grey.resize((8, 8), Image.Resampling.BOX)) / 255

@@ -75,7 +75,7 @@ def test_binary_files(infer: Infer, digits: list[list[Image.Image]]) -> None:
 def test_rejects_base64_declared_as_text(infer: Infer, digits: list[list[Image.Image]]) -> None:
     """Base64 with content type "str" is not decoded and is rejected. Invalid base64 is rejected, too."""
     text = base64.b64encode(png(digits[5][0]))
-    with pytest.raises(InvalidInput, match="image 0: expected a PNG file"):
+    with pytest.raises(InvalidInput, match="Image 0: invalid file. Expected a PNG"):
         infer(InferenceRequest([RequestInput("image", "BYTES", [1], [text], {"content_type": "str"})]))
     with pytest.raises(InvalidInput, match='Input "image": invalid base64'):
         infer(InferenceRequest([RequestInput("image", "BYTES", [1], ["a picture"])]))
@@ -101,5 +101,5 @@ def test_rejects_invalid_images(infer: Infer, digits: list[list[Image.Image]], f
         "a GIF": gif.getvalue(),
         "too large": png(Image.new("L", (1, 1025))),
     }
-    with pytest.raises(InvalidInput, match="image 1: expected a PNG file, of at most 1024 pixels a side"):
+    with pytest.raises(InvalidInput, match="Image 1: invalid file. Expected a PNG up to 1024 pixels per side"):
         infer(image=[good, bad[fault]])

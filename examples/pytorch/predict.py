@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model.
 
 torch reads its number of threads from OMP_NUM_THREADS, which each worker sets to its share of the cores.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
@@ -25,7 +25,7 @@ FEWEST, MOST = 24, 120  # minimum number of months, and maximum number of months
 
 
 class Forecaster(nn.Module):
-    """Forecast the next twelve months from monthly figures, [rows, months]."""
+    """Forecasts the next twelve months from monthly values, [rows, months]."""
 
     def __init__(self, hidden: int = 16):
         super().__init__()
@@ -39,7 +39,7 @@ class Forecaster(nn.Module):
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     model = Forecaster()
     model.load_state_dict(torch.load(model_file("passengers.pt"), "cpu", weights_only=True))
     return model.eval()
@@ -47,12 +47,12 @@ def load():
 
 @torch.inference_mode()
 def predict(model, history: np.ndarray):
-    """Return each output by name. Each input is a parameter. Several threads may call this at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
 
-    `history`: figures of successive months, the latest last, one row per series, [rows, 24 or more].
+    `history`: monthly values in chronological order, one row per series, [rows, 24 or more].
     """
     if history.shape[1] < FEWEST:
-        raise InvalidInput(f"history: expected {FEWEST} months or more, got {history.shape[1]}")
+        raise InvalidInput(f"History: too short. Expected at least {FEWEST} months, got {history.shape[1]}.")
     if not (np.isfinite(history) & (history > 0)).all():
-        raise InvalidInput("history: expected positive numbers, and none missing")
+        raise InvalidInput("History: invalid data. Expected positive numbers without missing values.")
     return {"forecast": model(torch.from_numpy(history[:, -MOST:])).numpy()}

@@ -76,7 +76,7 @@ def test_empty_batch(infer: Infer) -> None:
 
 def test_rejects_short_history(infer: Infer) -> None:
     """A history of less than two years is rejected with an error that names the reason."""
-    with pytest.raises(InvalidInput, match="history: expected 24 months or more, got 23"):
+    with pytest.raises(InvalidInput, match="History: too short. Expected at least 24 months, got 23"):
         infer(history=np.ones((1, 23)))
     with pytest.raises(InvalidInput, match='Input "history": invalid shape'):
         infer(history=np.ones(24))
@@ -85,11 +85,11 @@ def test_rejects_short_history(infer: Infer) -> None:
 @pytest.mark.parametrize("bad", [0, -1, np.nan])
 def test_rejects_invalid_figures(infer: Infer, bad: float) -> None:
     """A month with zero, negative or missing passengers is rejected. A missing value is null in JSON."""
-    with pytest.raises(InvalidInput, match="history: expected positive numbers, and none missing"):
+    with pytest.raises(InvalidInput, match="History: invalid data. Expected positive numbers"):
         infer(history=[[bad] + [100] * 23])
 
 
 def test_rejects_infinity() -> None:
     """An infinite figure is rejected. JSON cannot carry one."""
-    with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="expected positive numbers"):
+    with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="Expected positive numbers"):
         infer(history=[[np.inf] + [100] * 23])

@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import InconsistentVersionWarning
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
@@ -29,7 +29,7 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP64", [-1, 3]),
     ],
 )
-EXAMPLE = {  # the service calls predict() with it before it is ready, and shows a call with it at the start
+EXAMPLE = {  # inputs for the warm-up call, for the startup message and for the documentation of the API
     "bill_length_mm": [39.1],
     "bill_depth_mm": [18.7],
     "flipper_length_mm": [181],
@@ -40,19 +40,19 @@ EXAMPLE = {  # the service calls predict() with it before it is ready, and shows
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     with warnings.catch_warnings():  # a pickle requires the version that wrote it: pin that version in setup.cfg
         warnings.simplefilter("error", InconsistentVersionWarning)
         return joblib.load(model_file("penguins.joblib"))
 
 
 def predict(model, frame: pd.DataFrame):
-    """Return each output by name. Each input is a column, and each row is a penguin. Several threads may call this.
+    """Return the outputs by name. Each column is an input, each row a penguin. Threads can call this concurrently.
 
     NaN is a missing number. null or "" is missing text, because binary tensors have no null.
     """
     if np.isinf(frame[NUMBERS]).any(axis=None):
-        raise InvalidInput(f"{', '.join(NUMBERS)}: expected finite numbers, or NaN where one is missing")
+        raise InvalidInput(f"Invalid {', '.join(NUMBERS)}. Expected finite numbers, or NaN for a missing value.")
     if frame.empty:  # scikit-learn rejects an empty frame
         return {"species": [], "probabilities": np.empty((0, 3))}
     frame[WORDS] = frame[WORDS].fillna("")

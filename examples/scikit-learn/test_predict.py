@@ -101,5 +101,5 @@ def test_rejects_missing_column(infer: Infer) -> None:
 
 def test_rejects_infinity() -> None:
     """An infinite value is rejected. JSON cannot carry one."""
-    with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="expected finite numbers"):
+    with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="Expected finite numbers"):
         infer(**PENGUIN | {"body_mass_g": [np.inf]})

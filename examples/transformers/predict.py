@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work."""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 # Other modules of app/ can change with each version.
 from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 
@@ -27,7 +27,7 @@ TOKENIZING = Lock()
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     disable_progress_bar()
     folder = model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -36,12 +36,12 @@ def load():
 
 @torch.inference_mode()
 def predict(model, text: list[str]):
-    """Return each output by name. Each input is a parameter. Several threads may call this at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
 
     `text`: messages. They are truncated to the model's maximum length.
     """
     if None in text:
-        raise InvalidInput("text: expected text, got null")
+        raise InvalidInput("Text: missing value. Expected text, got null.")
     if not text:  # the tokenizer rejects an empty list
         return {"label": [], "score": []}
     tokenizer, classifier = model

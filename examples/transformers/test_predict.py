@@ -91,7 +91,7 @@ def test_concurrent_requests(infer: Infer, messages: list[dict[str, str]]) -> No
 
 def test_rejects_null() -> None:
     """A null in JSON is rejected."""
-    with serve(forms=["json"]) as infer, pytest.raises(InvalidInput, match="text: expected text, got null"):
+    with serve(forms=["json"]) as infer, pytest.raises(InvalidInput, match="Text: missing value. Expected text"):
         infer(text=["Where is my parcel?", None])
 
 

@@ -1,4 +1,4 @@
-"""The model. This is the file to edit: METADATA declares inputs and outputs, load() and predict() do the work.
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model.
 
 XGBClassifier and similar classes need scikit-learn, too: add it to install_requires in setup.cfg, run `make lock`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import xgboost as xgb
 
-# All names that a model may import are in app/api.py.
+# app/api.py lists all names that a model can import from the service.
 from app.api import MetadataTensor, ModelMetadata, model_file
 
 METADATA = ModelMetadata(
@@ -21,17 +21,17 @@ METADATA = ModelMetadata(
         MetadataTensor("probabilities", "FP32", [-1, 3]),
     ],
 )
-# The service calls predict() with it before it is ready, and shows a call with it at the start.
+# Inputs for the warm-up call, for the startup message and for the documentation of the API.
 EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.64, 1.04, 3.92, 1065]]}
 
 
 def load():
-    """Return the model, the first argument of predict(). Each worker calls this once, before it is ready."""
+    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     return xgb.Booster(model_file=model_file("wine.ubj"))
 
 
 def predict(model, analysis: np.ndarray):
-    """Return each output by name. Each input is a parameter. Several threads may call inplace_predict() at once.
+    """Return the outputs by name. Each input is one parameter. Several threads can call inplace_predict() concurrently.
 
     `analysis`: the values of a wine in the order of examples/xgboost/wine.csv. NaN (null in JSON) is a missing value.
     """

@@ -14,7 +14,7 @@ from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
-from app.inference.adapter import ModelAdapter
+from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
 from app.rest.request_reader import read_body

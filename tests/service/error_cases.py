@@ -173,6 +173,7 @@ REST = [
     rest("deep JSON", BAD, nested_json(100)),
     rest("not an object", BAD, [SECRET]),
     rest("no inputs", BAD, {SECRET: SECRET}),
+    rest("null inputs", BAD, {"inputs": None, SECRET: SECRET}),
     rest("inputs of another type", BAD, {"inputs": SECRET}),
     rest("an input of another type", BAD, {"inputs": [SECRET, NUMBER]}),
     rest("too many inputs", BAD, {"inputs": [{}] * 70_000}),

@@ -41,7 +41,7 @@ def failing() -> Any:
 
     def predict(_: Any, x: np.ndarray) -> None:
         if x[0] == b"invalid":
-            raise InvalidInput("x is not to my liking")
+            raise InvalidInput("Invalid x. Expected another text, got invalid.")
         raise ValueError(f"cannot work with {x[0].decode()}")
 
     return model([MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)

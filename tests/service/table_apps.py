@@ -34,7 +34,7 @@ def rows() -> Flask:
         _: Any, number: np.ndarray, text: list[str], when: list[datetime], flag: np.ndarray, whole: np.ndarray = NONE
     ) -> dict[str, Any]:
         if any("fault" in (each or "") for each in text) and not (Path(os.environ["FOLDER"]) / "fixed").exists():
-            raise InvalidInput("a row is not to my liking")
+            raise InvalidInput("Invalid text. Expected text without a fault.")
         if len(number) > 1 and np.isfinite(number[0]):
             time.sleep(number[0] % 3 / 100)
         whole = whole if len(whole) else np.zeros(len(number), np.int64)
@@ -115,7 +115,7 @@ def scaled() -> Flask:
 
     def predict(_: Any, x: np.ndarray, scale: np.ndarray) -> np.ndarray:
         if len(x) > 2:
-            raise InvalidInput("more than two are not to my liking")
+            raise InvalidInput("Too many numbers. Expected at most 2.")
         return x * scale
 
     inputs = [MetadataTensor("x", "FP32", [-1]), MetadataTensor("scale", "FP32", [])]

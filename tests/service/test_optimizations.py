@@ -159,7 +159,7 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
 def test_worker_class(service: Running, variant: str) -> None:
     """Without the optimization `worker`, gunicorn's own worker serves."""
     uses_gthread = variant in ("worker", "all off", "-k gthread")
-    assert f"Using worker: {'gthread' if uses_gthread else 'app.runtime.hooks.ServiceWorker'}" in service.log()
+    assert f"Using worker: {'gthread' if uses_gthread else 'app.runtime.gunicorn_hooks.ServiceWorker'}" in service.log()
 
 
 def test_reload(service: Running) -> None:

@@ -124,12 +124,12 @@ def test_errors() -> None:
 
     def predict(model: None, x: np.ndarray) -> dict[str, Any]:
         if x[0] < 0:
-            raise InvalidInput("x: expected 0 or more")
+            raise InvalidInput("Invalid x. Expected at least 0.")
         return {"x": [["ragged"]] if x[0] > 1 else x}
 
     for form in ("json", "binary", "grpc"):
         with serve(module(predict, MetadataTensor("x", "FP64", [-1])), forms=[form]) as infer:
-            with pytest.raises(InvalidInput, match="x: expected 0 or more"):
+            with pytest.raises(InvalidInput, match="Invalid x. Expected at least 0"):
                 infer(x=[-1])
             with pytest.raises(InferenceError, match=r"predict\(\)|output"):
                 infer(x=[2])

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.style.texts import Text, read_texts
+from tests.style.texts import Text, read_markdown_lines, read_texts
 
-MAX_WORDS = 25
+MAX_WORDS, MAX_COLUMNS = 25, 100
+# Lines of Markdown that cannot wrap: headings, table rows, HTML comments, and a link or an image without other text.
+UNBROKEN = re.compile(r"\s*(#|\||<!--|([-*] |\d+\. )?!?\[[^\]]*\]\([^)]*\)[.:]?$)")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,11 @@ RULES = [
     rule("answer", r"\banswers?\b|\banswered\b", "response, respond, return"),
     rule("so-many", r"\b[Ss]o (many|long|much)\b", "N, up to N"),
     rule("metaphor", r"\b(doors?|strangers?|heir|deaf|newcomers?|greediest|hopeless|mend(ed)?|heed\w*)\b", "a term"),
-    rule("archaic", r"\b(meanwhile|alike|anew|afresh|for ever|thrice|dearer|yet to)\b", "the modern word"),
+    rule(
+        "archaic",
+        r"\b(meanwhile|alike|anew|afresh|for ever|thrice|dearer|yet to|bears?|and no more)\b",
+        "the modern word",
+    ),
     rule("semicolon", r"[\w`)\"'\]]; [a-z]", "two sentences"),
     rule("how", r"^(?:Whether|How)\b(?![^.]*\?)", "a noun phrase or an imperative"),
     rule("spelling", r"\b(colours?|behaviours?|licences?|serialis\w+|initialis\w+|recognis\w+)\b", "American spelling"),
@@ -85,6 +91,14 @@ def find(text: Text) -> Iterator[Finding]:
             yield Finding("long", text, sentence, f"at most {MAX_WORDS} words per sentence")
 
 
+def find_long_lines(source: str) -> Iterator[Finding]:
+    """Yield the lines of prose in a Markdown page that have more than MAX_COLUMNS characters."""
+    for number, line in read_markdown_lines(source):
+        if len(line) > MAX_COLUMNS and not UNBROKEN.match(line):
+            text = Text(line, number, number)
+            yield Finding("wrap", text, line[MAX_COLUMNS - 30 :], f"at most {MAX_COLUMNS} characters per line")
+
+
 def report(name: str, findings: Iterable[Finding]) -> str:
     """Return one line per finding."""
     return "".join(f"{name}:{each.text.line}: {each.rule}: {each.excerpt} ({each.advice})\n" for each in findings)
@@ -94,3 +108,5 @@ if __name__ == "__main__":
     for argument in sys.argv[1:]:
         for part in read_texts(Path(argument)):
             sys.stdout.write(report(argument, find(part)))
+        if argument.endswith(".md"):
+            sys.stdout.write(report(argument, find_long_lines(Path(argument).read_text())))

@@ -8,31 +8,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.style.rules import find, report
+from tests.style.rules import find, find_long_lines, report
 from tests.style.texts import Text, read_texts
 
 ROOT = Path(__file__).parents[2]
 SERVICE = ("app/", "grpc_service/", "gunicorn.conf.py")
 # Licenses have other authors, measurements write the results, and the rules and their test contain the words to avoid.
 EXEMPT = ("licenses/", "benchmarks/results/", "chaos/results/", "tests/style/rules.py", "tests/style/test_style.py")
+DEPLOYED = ("/Dockerfile", ".dockerignore")
+CONFIGURED = ("Makefile", ".mk", ".cfg", ".toml", ".ini")
 # Findings per 1,000 words.
 LIMITS = {"documentation": 5, "service": 8, "tests and tools": 12}
 
 
 def classify(name: str) -> str:
-    """Return the group of a file. Manifests and the chart are documentation: users read their comments."""
-    if Path(name).suffix in {".md", ".yaml", ".yml"}:
+    """Return the group of a file. Users read the comments of deploy/, so these are documentation."""
+    if Path(name).suffix in {".md", ".yaml", ".yml"} or name.endswith(DEPLOYED):
         return "documentation"
     return "service" if name.startswith(SERVICE) else "tests and tools"
 
 
-def texts_of(group: str) -> Iterator[tuple[str, Text]]:
-    """Yield the texts of a group with the names of their files."""
+def names_of(*suffixes: str) -> Iterator[str]:
+    """Yield the names of the files with one of the suffixes, without exempt files and links."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
-        has_texts = Path(name).suffix in {".py", ".md", ".yaml", ".yml"} and not name.startswith(EXEMPT)
         is_file = (ROOT / name).is_file() and not (ROOT / name).is_symlink()
-        if has_texts and is_file and classify(name) == group:
+        if name.endswith(suffixes) and is_file and not name.startswith(EXEMPT):
+            yield name
+
+
+def texts_of(group: str) -> Iterator[tuple[str, Text]]:
+    """Yield the texts of a group with the names of their files."""
+    for name in names_of(".py", ".md", ".yaml", ".yml", *DEPLOYED, *CONFIGURED):
+        if classify(name) == group:
             yield from ((name, text) for text in read_texts(ROOT / name))
 
 
@@ -45,6 +53,13 @@ def test_findings_are_few(group: str) -> None:
         count, words, findings = count + len(found), words + text.words, findings + report(name, found)
     assert words > 0
     assert count * 1000 <= LIMITS[group] * words, f"{count} findings in {words} words:\n{findings}"
+
+
+def test_prose_is_wrapped() -> None:
+    """No line of prose in a Markdown page has more than 100 characters."""
+    findings = [report(name, find_long_lines((ROOT / name).read_text())) for name in names_of(".md")]
+    assert findings
+    assert not any(findings), "".join(findings)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +79,32 @@ def test_rules_find_wording(content: str, rules: list[str]) -> None:
     assert [each.rule for each in find(Text(content, 1, 1))] == rules
 
 
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("A line.\n" + "word " * 21, [2]),
+        ("- An item\n\n" + "- word" * 21, [3]),
+        ("- An item\n  - Another\n    " + "word " * 20, [3]),
+        ("word " * 20, []),
+        ("# " + "word " * 21, []),
+        ("| " + "word " * 21 + "|", []),
+        ("- [" + "word " * 21 + "](page.md)", []),
+        ("![" + "word " * 21 + "](chart.png)", []),
+        ("Code:\n\n    " + "word " * 21 + "\n\n```\n" + "word " * 21 + "\n```\n", []),
+    ],
+)
+def test_long_lines_are_found(content: str, lines: list[int]) -> None:
+    """Lines of prose are findings if they are too long. Headings, tables, links and code are not prose."""
+    assert [each.text.line for each in find_long_lines(content)] == lines
+
+
 def test_texts_of_files(tmp_path: Path) -> None:
     """Texts are paragraphs, docstrings, comments and messages. Code is not a text."""
-    markdown, python = tmp_path / "a.md", tmp_path / "a.py"
+    markdown, python, dockerfile = tmp_path / "a.md", tmp_path / "a.py", tmp_path / "Dockerfile"
     markdown.write_text("# Title\n\nOne\nparagraph.\n- An item\n\n    code; code\n\n```\ncode\n```\n| a | b |\n")
     python.write_text('"""One\nparagraph.\n\nAnother."""\nx = "a text of four words"  # trailing\n# a\n# block\n')
     assert [each.content for each in read_texts(markdown)] == ["# Title", "One paragraph.", "- An item", "| a | b |"]
     texts = ["One paragraph.", "Another.", "a text of four words", "trailing", "a block"]
     assert [each.content for each in read_texts(python)] == texts
+    dockerfile.write_text("# One\n# comment\nRUN a; b\n")
+    assert [each.content for each in read_texts(dockerfile)] == ["One comment"]

@@ -13,6 +13,7 @@ from pathlib import Path
 FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 # A line that starts a text: empty, a heading, a list item, a table row, HTML, `name: ` or a line of a tree.
 START = re.compile(r"\s*($|#|[-*] |\d+\. |\||<!--|\w+: |[├│└])")
+COMMENT = re.compile(r"\s*#")
 # Comments that only tools read.
 DIRECTIVE = re.compile(r"# ?(noqa|type:|nosec|fmt:)")
 
@@ -31,28 +32,40 @@ class Text:
 
 
 def read_texts(path: Path) -> Iterator[Text]:
-    """Yield the texts of a Markdown, Python or YAML file."""
+    """Yield the texts of a Markdown, Python or YAML file. Of other files, such as a Dockerfile, yield the comments."""
     source = path.read_text(errors="replace")
-    if path.suffix == ".py":
-        return read_python(source)
-    return read_markdown(source) if path.suffix == ".md" else read_yaml(source)
+    readers = {".py": read_python, ".md": read_markdown, ".yaml": read_yaml, ".yml": read_yaml}
+    return readers.get(path.suffix, read_comment_lines)(source)
 
 
 def read_markdown(source: str) -> Iterator[Text]:
     """Yield the paragraphs, list items, table rows and headings, without blocks of code."""
+    return join_lines(read_markdown_lines(source))
+
+
+def read_markdown_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the content of each line of a Markdown page. Lines of code are empty."""
     source = FENCE.sub(lambda match: "\n" * match[0].count("\n"), source)
-    lines = ["" if line.startswith("    ") else line for line in source.splitlines()]
-    return join_lines(enumerate(lines, 1))
+    previous = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        # An indented line directly after a line of text belongs to the same list item.
+        is_code = line.startswith("    ") and not previous.strip()
+        previous = "" if is_code else line
+        yield number, previous
 
 
 def read_yaml(source: str) -> Iterator[Text]:
     """Yield each block of comments, and each other line."""
-    lines = list(enumerate(source.splitlines(), 1))
-    comments = [(number, line.strip().lstrip("#- ")) for number, line in lines if line.strip().startswith("#")]
-    yield from join_lines(comments)
-    for number, line in lines:
-        if not line.strip().startswith("#"):
+    yield from read_comment_lines(source)
+    for number, line in enumerate(source.splitlines(), 1):
+        if not COMMENT.match(line):
             yield Text(line, number, number)
+
+
+def read_comment_lines(source: str) -> Iterator[Text]:
+    """Yield each block of lines that are comments."""
+    lines = enumerate(source.splitlines(), 1)
+    return join_lines((number, line.strip().lstrip("#- ")) for number, line in lines if COMMENT.match(line))
 
 
 def read_python(source: str) -> Iterator[Text]:

@@ -3,7 +3,8 @@
 A page follows these conventions:
 
 - A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
-- An indented block, or one of `bash`, has commands. A block of `text` or `json` directly after it is their output.
+- An indented block, or one of `bash`, has commands. The block of `text` or `json` directly after it is their output.
+  It also is if the sentence between them introduces it, such as `The output ends with:` or `The response contains:`.
 - A block of `python` without a path is a script. It continues the scripts before it on the page.
 - Other blocks are data or directives of the documentation site.
 """
@@ -23,18 +24,35 @@ BLOCK = re.compile(
 FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
 COMMENT = re.compile(r" {2,}#.*")
 OUTPUTS = {"text", "json"}
+# The sentence in front of an output.
+INTRODUCED = re.compile(r"\b(output|response|directory|prints|shows)\b.*:$")
 # In front of a script: the names of the scripts before it, without their output.
 CONTINUED = "import contextlib\n\nwith contextlib.redirect_stdout(None):\n    from {} import *\n\n"
 
 
 @dataclass
 class Block:
-    """A block of a page: the last line in front, the language, and whether it directly follows another block."""
+    """A block of a page: the text between it and the block before it, the language, and the content."""
 
-    label: str
+    before: str
     language: str
     content: str
-    is_adjacent: bool
+
+    @property
+    def label(self) -> str:
+        """Return the last line in front."""
+        return self.before.rpartition("\n")[2]
+
+    @property
+    def sentence(self) -> str:
+        """Return the last sentence in front."""
+        paragraph = self.before.rpartition("\n\n")[2]
+        return re.split(r"(?<=\.) ", " ".join(paragraph.split()))[-1]
+
+    @property
+    def is_output(self) -> bool:
+        """Return true if the block is the output of the commands before it."""
+        return self.language in OUTPUTS and (not self.before or INTRODUCED.search(self.sentence) is not None)
 
 
 @dataclass
@@ -73,13 +91,12 @@ def find_blocks(text: str) -> Iterator[Block]:
     """Yield the fenced and the indented blocks of a page."""
     end = 0
     for found in BLOCK.finditer(f"{text}\n"):
-        between = text[end : found.start()].strip()
-        label, is_adjacent = between.rpartition("\n")[2], not between
+        before = text[end : found.start()].strip()
         if found["indented"]:
-            yield Block(label, "bash", textwrap.dedent(found["indented"]), is_adjacent)
+            yield Block(before, "bash", textwrap.dedent(found["indented"]))
         else:
             content = re.sub(f"^{found['fence']}", "", found["fenced"], flags=re.MULTILINE)
-            yield Block(label, found["language"], content, is_adjacent)
+            yield Block(before, found["language"], content)
         end = found.end()
 
 
@@ -106,6 +123,16 @@ def _is_complete(text: str) -> bool:
     return not text.rstrip().endswith("\\")
 
 
+def _expected(block: Block) -> str:
+    """Return the output of a block, with `…` for the parts that the sentence in front says are missing."""
+    shown = block.content.rstrip("\n")
+    if block.language != "text" or " output " not in f"{block.sentence} ":
+        return block.content
+    if "contains" in block.sentence:
+        return f"…{shown}…\n"
+    return f"…{shown}\n" if "ends with" in block.sentence else block.content
+
+
 def read_guide(text: str) -> Guide:
     """Return the files and commands of a page.
 
@@ -125,8 +152,12 @@ def read_guide(text: str) -> Guide:
                 File(f"script{scripts}.py", before + block.content),
                 Step([f".venv/bin/python script{scripts}.py"]),
             ]
-        elif block.is_adjacent and block.language in OUTPUTS and guide.parts and isinstance(guide.parts[-1], Step):
-            guide.parts[-1].language, guide.parts[-1].output = block.language, block.content
+        elif block.is_output and guide.parts and isinstance(guide.parts[-1], Step) and not guide.parts[-1].output:
+            commands = guide.parts.pop().commands
+            if "last command" in block.sentence:
+                guide.parts.append(Step(commands[:-1]))
+                commands = commands[-1:]
+            guide.parts.append(Step(commands, block.language, _expected(block)))
         else:
             assert block.language not in ("", "sh", "shell", "console", "py", "pycon"), f"not tested:\n{block.content}"
     return guide

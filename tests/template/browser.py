@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ def fetch(target: Path) -> None:
         made.rename(target)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+@contextmanager
+def start_chromium() -> Iterator[Any]:
     """Start a headless Chromium without its sandbox, which is safe because it opens only the tests' own pages."""
     found = find_chromium()
     if found is None:
@@ -78,3 +79,9 @@ def chromium() -> Iterator[Any]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with start_chromium() as browser:
+        yield browser

@@ -63,13 +63,17 @@ def give_messages(project: Path) -> Path:
     return project
 
 
-def link_packages(made: Path) -> Path:
-    """Give a project an environment like that of `make`, but with the packages installed here. Return the project."""
+def link_packages(made: Path, python: Path | None = None) -> Path:
+    """Give a project an environment like that of `make`, but with packages that are installed. Return the project.
+
+    They are the packages of `python`, or of the tests.
+    """
     give_messages(made)
     folder = made / ".venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "here.pth").write_text("\n".join(each for each in sys.path if each.endswith("-packages")))
+    installed = map(str, python.parents[1].glob("lib/python*/site-packages")) if python else sys.path
+    (packages / "here.pth").write_text("\n".join(each for each in installed if each.endswith("-packages")))
     scripts = {
         made.name: "sys.path.insert(0, '.')\nfrom app.cli import main\n\nmain()",
         "gunicorn": "from gunicorn.app.wsgiapp import run\n\nrun()",

@@ -25,18 +25,19 @@ from typing import Any
 
 from tests.service.processes import Running, free_ports, started, wait_for
 
-from .blocks import Guide, Step
+from .blocks import File, Guide, Step
 from .blocks import read_guide as read_text
 from .environments import LOCAL, ROOT, link_packages
+from .listed import LISTED
 
 GUIDES = ROOT / "docs" / "guides"
 REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
-STARTS_SERVICE = re.compile(r"(^|\s)(make serve|gunicorn -|\.venv/bin/python -m app serve\b)")
-CREATES_PROJECT = re.compile(r"cookiecutter ")
+STARTS_SERVICE = re.compile(r"(^|\s)(make serve|(\S+/)?gunicorn -|\.venv/bin/python -m app serve\b(?! --help))")
+CREATES_PROJECT = re.compile(r"tools/bin/cookiecutter ")
 UNITS = r"ms|s|rows/s|req/s|[KM]B/s|infer/sec|usec|KiB|per second|in [\d.]+ s"
 # Numbers that differ between runs: with a unit, in a time or an id of a process, or as the padding of pytest.
 VARYING = re.compile(
-    rf"\d{{4}}-\d\d-\d\dT[\d:.]+Z|\d[\d,.]*(?:e\+\d+)?(?= ?(?:{UNITS})\b)"
+    rf"(?<=finished in )[^\n]+|\d{{4}}-\d\d-\d\dT[\d:.]+Z|\d[\d,.]*(?:e\+\d+)?(?= ?(?:{UNITS})\b)"
     r"|(?<=_ms[=:])[\d.]+|(?<=_ms\":)[\d.]+|(?<=\"pid\":)\d+|={5,}"
 )
 # `bench` warns on a machine that is slow, or busy with other tests.
@@ -44,8 +45,13 @@ WARNING = re.compile(r"^The client was the limit\..*\n?", re.MULTILINE)
 
 
 def read_guide(name: str) -> Guide:
-    """Return the files and commands of a guide. Raise AssertionError if a command has no output."""
+    """Return the files and commands of a guide, without those that need a cluster.
+
+    Raise AssertionError if a command has no output.
+    """
     guide = read_text((GUIDES / f"{name}.md").read_text())
+    listed = LISTED.get(f"docs/guides/{name}.md", [])
+    guide.parts = [part for part in guide.parts if isinstance(part, File) or not {*part.commands} <= {*listed}]
     assert all(step.output for step in guide.steps), f"{name}: a command has no output"
     return guide
 
@@ -117,16 +123,17 @@ class Session:
 
     def run_commands(self, commands: str) -> str:
         """Return the output of the commands, with the texts that the page has."""
-        if CREATES_PROJECT.match(commands):
+        if CREATES_PROJECT.search(commands):
             return self.create_project(commands)
         return run_command(commands, self.folder, self.actual, **self.environment())
 
     def create_project(self, commands: str) -> str:
         """Run cookiecutter with an empty line for each prompt, and continue in the new project."""
-        before = {*self.folder.iterdir()}
-        create = commands.replace("<this repository>", f"'{ROOT}'")
+        before = {*self.folder.glob("*/app"), *self.folder.parent.glob("*/app")}
+        create = CREATES_PROJECT.sub("cookiecutter ", commands).replace("TEMPLATE_URL", f"'{ROOT}'")
         output = run_command(create, self.folder, self.actual, "\n" * 20, HOME=str(self.folder), **self.environment())
-        (self.folder,) = (path for path in {*self.folder.iterdir()} - before if (path / "app").is_dir())
+        (made,) = {*self.folder.glob("*/app"), *self.folder.parent.glob("*/app")} - before
+        self.folder = made.parent
         link_packages(self.folder)
         return output
 
@@ -155,6 +162,21 @@ def run_guide(
 ) -> None:
     """Run all commands of a page in order, and enter the context `then()` after the start of the service."""
     Session(folder, actual, then=then).run(guide)
+
+
+@contextmanager
+def other_server(
+    command: list[str | Path],
+    folder: Path,
+    address: str,
+    is_ready: Callable[[Running], bool] = lambda server: server.get("/v2/health/ready") is not None,
+    **variables: object,
+) -> Iterator[Running]:
+    """Run a server that is not this service, and yield it when it is ready."""
+    (grpc,) = free_ports(1)
+    ports = {"HTTP_PORT": port_of(address), "GRPC_PORT": grpc}
+    with started(command, folder, {**ports, **variables}, is_ready) as server:
+        yield server
 
 
 def is_ready(service: Running) -> bool:

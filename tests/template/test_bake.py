@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from app.version import __version__
@@ -49,6 +52,7 @@ TEMPLATE_ONLY_BELOW = {
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
 TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py"}
+DOCS_URL = "https://docs.example.com"
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml", "setup.cfg"}
 PROJECT_ONLY = {".github/dependabot.yml", ".github/workflows/release.yml"}
 
@@ -87,7 +91,7 @@ def test_every_link_is_listed() -> None:
 
 def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
     """A project with all optional parts equals the root byte for byte, without files that only the template needs."""
-    assert bake(batch_tools="yes").returncode == 0
+    assert bake(batch_tools="yes", docs_url=DOCS_URL).returncode == 0
     project = out / "open-inference-service"
     expected = {
         name
@@ -99,10 +103,39 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
     for name in PAGES | {"deploy/helm/README.md"}:  # links to pages that a project does not have
         relative = "../../docs/" if name.startswith("deploy") else ""
         text = (project / name).read_text()
-        (project / name).write_text(text.replace(f"]({CONTEXT['docs_url']}/", f"]({relative}"))
+        (project / name).write_text(text.replace(f"]({DOCS_URL}/", f"]({relative}"))
     assert (project / "setup.cfg").read_text() == setup_without_docs()
     different = {name for name in expected - OWN_TEXT if (project / name).read_bytes() != (ROOT / name).read_bytes()}
     assert not different
+
+
+@pytest.mark.parametrize(
+    ("template", "has_link"),
+    [
+        ("gh:you/made", True),
+        ("https://github.com/you/made", True),
+        ("https://github.com/you/made.git", True),
+        ("git@github.com:you/made.git", True),
+        ("https://git.example.com/you/made", False),
+        ("../made", False),
+    ],
+)
+def test_default_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, has_link: bool) -> None:
+    """By default, a project links to the pages of a template on GitHub, and has no links to other templates."""
+    hook = (ROOT / "hooks/post_gen_project.py").read_text()
+    answers = json.dumps({"docs_url": "", "_template": template})
+    definitions, _ = hook.replace("{{ cookiecutter | tojson }}", answers).split("\ncheck_links()\n")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    readme, page = tmp_path / "README.md", tmp_path / "docs/deployment.md"
+    readme.write_text("[Deployment](docs/deployment.md), [shutdown](docs/reliability.md#shutdown)")
+    page.write_text("[shutdown](reliability.md#shutdown)")
+    namespace: dict[str, Any] = {}
+    exec(definitions, namespace)
+    namespace["link_docs"]()
+    url = "https://github.com/you/made/blob/HEAD/docs/reliability.md#shutdown"
+    assert page.read_text() == (f"[shutdown]({url})" if has_link else "shutdown")
+    assert readme.read_text() == f"[Deployment](docs/deployment.md), {page.read_text()}"
 
 
 def test_same_answers_give_same_project(bake: Bake, out: Path) -> None:

@@ -15,81 +15,25 @@ from .blocks import find_blocks, read_guide, split_commands
 from .environments import ROOT
 from .guides import GUIDES
 from .helm import Helm
-from .test_guides import NAMES, OTHER_SERVERS
+from .listed import LISTED, PERMITTED
+from .test_guides import NAMES, OTHER_TESTS
 
-# The pages whose blocks test_commands.py runs, by their path in the repository.
+# The pages whose blocks test_project_commands.py runs, because they create a project or run its tests.
+PROJECT_PAGES = ["README.md", *(f"docs/{name}.md" for name in ("predict", "tutorial", "upgrading"))]
+PROJECT_PAGES += ["{{cookiecutter.project_slug}}/README.md"]
+# The pages whose blocks test_commands.py runs.
 PAGES = [
-    "README.md",
     *(f"docs/{name}.md" for name in ("batch-tools", "command-line", "configuration", "content-types", "deployment")),
-    *(f"docs/{name}.md" for name in ("growing", "monitoring", "performance", "predict", "reliability", "tutorial")),
-    "docs/upgrading.md",
+    *(f"docs/{name}.md" for name in ("growing", "kserve", "monitoring", "optimizations", "options", "page")),
+    *(f"docs/{name}.md" for name in ("performance", "releases", "reliability")),
     "deploy/helm/README.md",
     "app/server/README.md",
-    "{{cookiecutter.project_slug}}/README.md",
 ]
 # The edits of this page are applied and tested by test_recipes.py.
 RECIPES = "docs/architecture.md"
 # The commands of these pages need hours, other servers or a release. Their targets, modules and files are checked.
 CONTRIBUTORS = ["CONTRIBUTING.md", *(f"{name}/README.md" for name in ("benchmarks", "chaos", "conformance"))]
 CONTRIBUTORS += ["conformance/fuzz/README.md"]
-# The commands that the tests do not execute, and why: they need docker, a cluster, the template's address or packages.
-LISTED = {
-    "README.md": [
-        "git clone <this repository> && cd cookiecutter-open-inference",
-        "pip install cookiecutter",
-        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
-        "docker compose -f deploy/compose.yaml up",
-        "helm install open-inference-service deploy/helm",
-        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
-    ],
-    "docs/batch-tools.md": [
-        ".venv/bin/python -m pip install --editable '.[batch]'",
-    ],
-    "docs/deployment.md": [
-        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
-        "docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \\\n"
-        "    -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 open-inference-service:0.1.0",
-        "make lock",
-        "make lock ARGS=--upgrade",
-        "make lock EXTRAS=tracing",
-        "docker compose -f deploy/compose.yaml up --build",
-        "helm install open-inference-service deploy/helm",
-        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
-        "kubectl wait --for=condition=Ready inferenceservice/open-inference-service --timeout=5m",
-        "kubectl port-forward deployment/open-inference-service-predictor 8080:8080 8081:8081",
-        "HOST=$(kubectl get inferenceservice open-inference-service -o jsonpath='{.status.url}' | cut -d/ -f3)",
-    ],
-    "docs/monitoring.md": ["pip install -e '.[tracing]'"],
-    "docs/tutorial.md": [
-        "pip install cookiecutter",
-        "docker build -f deploy/Dockerfile -t house-prices:0.1.0 .",
-        "docker run --rm -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 house-prices:0.1.0",
-        "docker tag house-prices:0.1.0 registry.example.com/team/house-prices:0.1.0",
-        "docker push registry.example.com/team/house-prices:0.1.0",
-        "helm install house-prices deploy/helm --set image.repository=registry.example.com/team/house-prices --wait",
-        "kubectl port-forward service/house-prices 8080:8080",
-    ],
-    "docs/upgrading.md": ["cruft update", "make lock", "cruft link <the template> --checkout COMMIT"],
-    "deploy/helm/README.md": [
-        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
-        "helm install open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml",
-        "helm test open-inference-service",
-    ],
-    "{{cookiecutter.project_slug}}/README.md": [
-        "make lock",
-        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
-        "docker compose -f deploy/compose.yaml up",
-        "helm install open-inference-service deploy/helm",
-        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
-        "cruft check",
-        "cruft diff",
-        "cruft update",
-    ],
-}
-# Docker, Kubernetes, the template's address, and installations of packages.
-PERMITTED = re.compile(
-    r"docker |([A-Z]+=\$\()?kubectl |helm |cruft |git clone |make lock\b|(\S+/python -m )?pip install "
-)
 ALL = [(page, command) for page, commands in LISTED.items() for command in commands]
 
 
@@ -103,9 +47,9 @@ def text_of(page: str, project: Path) -> str:
 
 
 def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
-    """A page with shell or Python is run by test_commands.py, test_guides.py or test_recipes.py."""
+    """A page with shell or Python is run by the tests of commands, of guides or of recipes."""
     folders = [ROOT, ROOT / "docs", GUIDES, ROOT / "deploy/helm", ROOT / "app/server"]
-    known = {*PAGES, RECIPES, *(f"docs/guides/{name}.md" for name in {*NAMES, *OTHER_SERVERS})}
+    known = {*PAGES, *PROJECT_PAGES, RECIPES, *(f"docs/guides/{name}.md" for name in {*NAMES, *OTHER_TESTS})}
     assert known >= LISTED.keys()
     others = ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"]
     for path in (each for folder in folders for each in folder.glob("*.md") if each.name not in others):
@@ -160,7 +104,7 @@ def test_unknown_block(language: str) -> None:
         read_guide(f"Text.\n\n```{language}\nmake serve\n```\n")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *PROJECT_PAGES])
 def test_every_block_is_taken(page: str, linked_project: Path) -> None:
     """Each block is a file, a script or commands, and each script of the page is executed, imported or a test."""
     guide = read_guide(text_of(page, linked_project))
@@ -213,7 +157,7 @@ def test_listed_options_exist(page: str, command: str, helm: Helm) -> None:
     elif words[0] == "compose":
         shown = help_of("docker-compose") + help_of("docker-compose", "up")
     else:
-        shown = help_of(tool, words[0])
+        shown = help_of(tool, *words[: 3 if words[0] == "create" else 1])
     assert words[0] in shown
     assert not [option for option in given if not re.search(rf"(?<![\w-]){option}\b", shown)]
 

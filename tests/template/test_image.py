@@ -162,7 +162,7 @@ def test_stale_lock_stops_build(stages: dict[str, Stage], tmp_path: Path) -> Non
     done = builder.shell(steps[-1][1])
     assert done.returncode != 0
     assert "requires sampleproject, which is not installed" in done.stdout
-    assert done.stdout.splitlines()[-1].endswith("run make lock")
+    assert done.stdout.splitlines()[-1].endswith("Run make lock.")
 
 
 def test_dockerfile_passes_hadolint() -> None:

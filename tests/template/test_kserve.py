@@ -176,17 +176,20 @@ def test_runtime_matches_inference_service() -> None:
 
 
 def test_page_describes_manifests() -> None:
-    """The page lists each manifest, its autoscaling example is valid for KServe's CRD, and its metric exists."""
-    readme = (ROOT / "docs/deployment.md").read_text()
+    """The page lists each manifest, its examples are valid for the CRDs, and its metric exists."""
+    readme = (ROOT / "docs/kserve.md").read_text()
     assert {f"{name}.yaml" for name in EVERY} == {path.name for path in KSERVE.glob("*.yaml")}
     assert set(re.findall(r"^\| `(\S+)\.yaml`", readme, re.MULTILINE)) == set(EVERY)
-    assert " deployment/open-inference-service-predictor 8080:8080 8081:8081 " in readme, "a headless one maps no port"
-    (block,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
-    manifest = deepcopy(documents("inferenceservice")["InferenceService"])
-    scaling = yaml.safe_load(block)["spec"]["predictor"]
-    manifest["spec"]["predictor"] |= scaling
-    validator_of("inferenceservice.serving.kserve.io", "v1beta1").validate(manifest)
-    cpu, in_flight = scaling["autoScaling"]["metrics"]
+    assert " deployment/open-inference-service-predictor 8080:8080 8081:8081\n" in readme, "a headless one maps no port"
+    keys, scaling, monitor = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL))
+    for example in (keys, scaling):
+        manifest = deepcopy(documents("inferenceservice")["InferenceService"])
+        manifest["spec"]["predictor"] |= example["spec"]["predictor"]
+        validator_of("inferenceservice.serving.kserve.io", "v1beta1").validate(manifest)
+    validator_of("podmonitor.monitoring.coreos.com", "v1").validate(monitor)
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in only_container("inferenceservice")["ports"]}
+    cpu, in_flight = scaling["spec"]["predictor"]["autoScaling"]["metrics"]
     assert in_flight["external"]["metric"]["query"].startswith(
         'sum(inference_requests_in_flight{namespace="default", pod=~"'
     )

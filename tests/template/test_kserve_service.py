@@ -49,16 +49,16 @@ class Client:
             connection.close()
 
 
-@pytest.fixture(params=[*EVERY, "stored"])
+@pytest.fixture(params=[*EVERY, *(f"stored {name}" for name in EVERY if name != "servingruntime")])
 def started(request: pytest.FixtureRequest, model_directory: Path) -> Iterator[tuple[Any, str, bytes]]:
     """Start the service with a manifest's environment, and return it, its model name and the label of its model.
 
-    "stored" is the first manifest with the variables in its comment for a model from a storage URI.
+    With "stored", the variables in the manifest's comment for a model from a store are set, too.
     """
-    name = "inferenceservice" if request.param == "stored" else request.param
+    name = request.param.removeprefix("stored ")
     resource = documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
     values = environment(name, resource)
-    if request.param == "stored":
+    if name != request.param:
         values |= variables_in_comment(name)
         assert values["STORAGE_URI"]
     if values.get("MODEL_DIR") == MODELS:

@@ -17,7 +17,7 @@ LOCK, BUILD_LOCK = ROOT / "deploy/requirements.txt", ROOT / "deploy/requirements
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/requirements.txt"))
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 MACHINES = ["x86_64", "aarch64"]
-STALE = "run make lock: it does not have what is asked for"
+STALE = "The lock file does not match the requirements. Run make lock"
 
 
 def service() -> list[Requirement]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,11 +199,11 @@ def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
 
 def test_differences_are_listed() -> None:
     """The page lists each difference with its reason and cases."""
-    page = (ROOT / "docs/content-types.md").read_text()
-    chapter = page.split("\n## Differences from MLServer's codecs\n")[1].split("\n## ")[0]
+    page = (ROOT / "conformance/README.md").read_text()
+    chapter = page.split("\n## Codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}
     for name, each in DIFFERENCES.items():
         by_reason.setdefault(each.reason, []).append(f"`{name}`")
-    listed = [line for line in chapter.splitlines() if line.startswith("- ")]
-    assert listed == [f"- {reason} ({', '.join(names)})" for reason, names in by_reason.items()]
+    listed = [" ".join(item.split()) for item in re.split("^- ", chapter, flags=re.MULTILINE)[1:]]
+    assert listed == [f"{reason} ({', '.join(names)})" for reason, names in by_reason.items()]
     assert set(DIFFERENCES) <= set(CASES)

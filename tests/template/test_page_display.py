@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.service import models
 
 from .page import Open, Serve, check, predict
+from .screenshot import take_picture
 
 
 def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
@@ -106,3 +108,9 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
     page.get_by_role("button", name="Predict").click()
     expect(page.get_by_role("alert")).to_have_text('number: "many" is not a number.')
     check(page)
+
+
+def test_screenshot_shows_the_response(chromium: Browser, all_kinds: str, tmp_path: Path) -> None:
+    """The script that makes the README's picture needs only a running service."""
+    take_picture(chromium, all_kinds, picture := tmp_path / "page.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -6,7 +6,9 @@ import base64
 import json
 import re
 import subprocess
+import sys
 from dataclasses import fields
+from types import ModuleType
 from typing import Any
 
 import grpc
@@ -14,8 +16,10 @@ import numpy as np
 import pytest
 
 from app.codecs import base
-from app.config.settings import Settings
+from app.config.settings import Settings, read_settings
+from app.protocol.errors import ConfigurationError
 from app.protocol.types import RequestInput
+from app.testing import serve
 from tests.service.observability.log_lines import Client
 from tests.service.processes import Running, gunicorn
 from tests.service.scrapes import scrape
@@ -35,7 +39,9 @@ def test_every_setting_is_listed(field: Any) -> None:
     """The table has a row for each setting with its variable, default and description."""
     words = {
         "model_dir": "`model/`",
-        "workers": "the cores it may use",
+        "workers": "number of available CPU cores",
+        "model_name": "name in METADATA",
+        "model_version": "version in METADATA",
         "preload_model": "`off`",
         "ui_enabled": "`on`",
         "disable_optimizations": "",
@@ -43,6 +49,15 @@ def test_every_setting_is_listed(field: Any) -> None:
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
     row = f"| `{field.name.upper()}` | {default} | {field.metadata['doc']} |"
     assert row in (DOCS / "configuration.md").read_text()
+
+
+def test_invalid_setting_is_reported_as_printed() -> None:
+    """The error on the page is the service's error for that value."""
+    (line,) = re.findall(r"^Cannot start: (.*)$", (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    variable, value = re.search(r"^(\w+): .* got '(.*)'\.$", line).groups()  # type: ignore[union-attr]
+    with pytest.raises(ConfigurationError) as error:
+        read_settings({variable: value})
+    assert str(error.value) == line
 
 
 def test_every_metric_is_listed() -> None:
@@ -101,10 +116,15 @@ def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
     return json.loads(done.stdout)
 
 
-def test_codec_example() -> None:
-    """The PNG codec of the page decodes the pixels that it encoded."""
-    exec(blocks("content-types.md")[3], {})
+def test_codec_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The PNG codec of the page decodes the pixels that it encoded, and the model of the page uses it."""
+    png, predict = ModuleType("app.png"), ModuleType("predict")
+    monkeypatch.setitem(sys.modules, "app.png", png)
+    exec(blocks("content-types.md")[3], vars(png))
     try:
+        exec(blocks("content-types.md")[4], vars(predict))
+        with serve(predict, forms=["binary", "grpc"]) as infer:
+            assert infer(image=np.full((2, 3, 3), 7, np.uint8))["brightness"].tolist() == [7]
         pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
         sent = base.input_codecs["png"].encode_input("image", pixels)
         assert sent.data.item().startswith(b"\x89PNG")

@@ -34,7 +34,7 @@ def load():
 
 def predict(model, size: np.ndarray, code: list[str]):
     if any(not each.isdigit() for each in code):
-        raise InvalidInput("code: digits only")
+        raise InvalidInput("Code: invalid text. Expected digits.")
     return {"total": model * size.sum(axis=1)}
 """
 THIRD_PARTY = """
@@ -111,7 +111,7 @@ def test_smoke_test_detects_wrong_example(project: Path) -> None:
     edit(project / "app/predict.py", "def load():", "def warm_up(model):\n    pass\n\n\ndef load():")
     done = run_tests(project, "tests/test_service.py")
     assert done.returncode == 1
-    assert "code: digits only" in done.stdout
+    assert "Code: invalid text. Expected digits." in done.stdout
 
 
 def test_smoke_test_detects_failed_load(project: Path) -> None:

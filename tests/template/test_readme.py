@@ -134,7 +134,7 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
     (printed,) = re.findall(r"^ +(curl .*)$", served.log(), re.MULTILINE)
     assert json.loads(shell(project, printed, served))["model_name"] == MODEL
     readme = (project / "README.md").read_text().replace(chapter(project / "README.md", "Calls"), "")
-    about, is_ready, metrics = [line for line in lines(readme) if line.startswith("curl ")]
+    about, metrics, is_ready = [line for line in lines(readme) if line.startswith("curl ")]
     assert json.loads(shell(project, about, served))["name"] == MODEL
     assert json.loads(shell(project, is_ready, served)) == {"name": MODEL, "ready": True}
     assert "inference_requests_total" in shell(project, metrics, served)
@@ -160,6 +160,8 @@ def test_guide_model(copy: Path) -> None:
     (copy / "tests/test_predict.py").write_text(tests)
     (command,) = [line for line in lines((copy / "README.md").read_text()) if "ARGS=tests/" in line]
     assert "2 passed" in shell(copy, command)
+    shown, _ = re.findall(r"^```text\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    assert shell(copy, ".venv/bin/python -m app check").endswith(shown)
     rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "Startup errors"), re.MULTILINE)
     env = {name: str(value) for name, value in settings().items()}
     messages = subprocess.run(
@@ -171,7 +173,7 @@ def test_guide_model(copy: Path) -> None:
         check=True,
     ).stdout.splitlines()
     for line, row in zip(messages, rows, strict=True):
-        assert row in line
+        assert row.removesuffix(", …") in line
 
 
 def test_make_help_format_and_clean(copy: Path) -> None:
@@ -185,11 +187,16 @@ def test_make_help_format_and_clean(copy: Path) -> None:
 
 
 def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's certificate and key work for the service, curl and the gRPC channel in Python."""
-    *make, serve, call = lines(chapter(copy / "docs/configuration.md", "TLS and API keys"))
+    """The page's certificate and key work for the service, curl and the gRPC channel in Python.
+
+    Without the key, the response is the printed error.
+    """
+    page = chapter(copy / "docs/configuration.md", "TLS and API keys")
+    *make, serve, refused, call = lines(page)
     for each in make:
         shell(copy, each)
     with started(["bash", "-c", serve], copy, settings(), lambda service: "Try it:" in service.log()) as service:
+        assert shell(copy, refused, service) == re.findall(r"^```json\n(.*)\n```$", page, re.MULTILINE)[0]
         assert "binary_tensor_data" in json.loads(shell(copy, call, service))["extensions"]
         monkeypatch.chdir(copy)
         namespace: dict[str, Any] = {}

@@ -28,6 +28,8 @@ NOT_ON_THE_SITE = re.compile(r"README\.md|\.github/.*|examples/.*/calls\.md")
 NO_BEGINNING = re.compile(r"CHANGELOG\.md|.*/results/.*\.md")
 BEGINNING = re.compile(r"(Th(is|ese) .*\b[Yy]ou need (it|them)|You need this page) (if|when|to|for) ")
 SECRET = "value-from-the-environment-of-the-build"
+# The columns of the tables of rates, of which the first is this service.
+SERVERS = ("this service", "MLServer", "KServe", "Triton", "BentoML")
 # Attributes of HTML from which a browser loads files.
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 
@@ -131,6 +133,13 @@ def test_reference_is_generated(site: Path) -> None:
     assert "--max-queue-size VALUE" in options
 
 
+def test_reference_lists_every_name() -> None:
+    """The first table, which GitHub shows too, has each name of app.api, and no other."""
+    table = (ROOT / "docs/api.md").read_text().split("| Other name |")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)", cell)} == {*api.__all__}
+
+
 def test_index_has_every_page_once() -> None:
     """The index has four parts for readers and one for contributors, and a new page needs a place in one of them."""
     parts = listed()
@@ -141,30 +150,49 @@ def test_index_has_every_page_once() -> None:
     assert set.union(*parts.values()) | guides == expected
 
 
+def test_index_links_to_every_page() -> None:
+    """The text of the index links to each page, except results. GitHub does not show the lists of Sphinx."""
+    text = re.sub(r"```.*?```", "", INDEX.read_text(), flags=re.DOTALL)
+    linked = {os.path.normpath(f"docs/{link}") for link in re.findall(r"\]\((\S+)\.md\)", text)}
+    assert linked == {name for names in listed().values() for name in names if "/results/" not in name}
+
+
 @pytest.mark.parametrize("page", [page for page in on_the_site() if not NO_BEGINNING.fullmatch(str(page))], ids=str)
 def test_page_begins_with_its_purpose(page: Path) -> None:
-    """The first paragraph of a page states what it covers and who needs it."""
+    """The first paragraph of a page states what it covers and who needs it, in at most two sentences."""
     title, paragraph, *_ = (ROOT / page).read_text().split("\n\n")
     assert title.startswith("# ")
     assert BEGINNING.match(" ".join(paragraph.split())), paragraph
+    assert len(re.findall(r"[.?!](?=\s|$)", paragraph)) <= 2, paragraph
+
+
+def measured() -> tuple[str, dict[str, dict[str, str]]]:
+    """Return the text of the last benchmark, and the cells of its table by case and column."""
+    text = (ROOT / "benchmarks/results/results.md").read_text()
+    head, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+    return text, {cell[0].split()[0]: dict(zip(head, cell, strict=True)) for cell in cells}
 
 
 def test_comparison_has_measured_ratios() -> None:
     """The ratios in the comparison are those of the last benchmark, and so are the versions of the servers."""
-    rows = (ROOT / "benchmarks/results/results.md").read_text()
     page = (ROOT / "docs/comparison.md").read_text()
-    versions = re.findall(r"\b(?:mlserver|kserve|nvidia-pytriton) \d+\.\d+\.\d+", rows)
+    text, rows = measured()
+    versions = re.findall(r"\b(?:mlserver|kserve|nvidia-pytriton) \d+\.\d+\.\d+", text)
     assert len(versions) == 3
     assert all(version in page for version in versions)
-    head, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in rows.splitlines() if "|" in line]
-    measured = {cell[0][:2]: dict(zip(head, cell, strict=True)) for cell in cells}
     shown = re.findall(r"^\| ([A-Z]\d): [^|]*\| (.*) \|$", page, re.MULTILINE)
     assert len(shown) == 4
     for case, ratios in shown:
-        expected = [
-            measured[case][f"times {name}"] or measured[case][name] for name in ("MLServer", "KServe", "Triton")
-        ]
-        assert ratios.split(" | ") == expected
+        assert ratios.split(" | ") == [rows[case][f"times {name}"] or rows[case][name] for name in SERVERS[1:]]
+
+
+@pytest.mark.parametrize(("title", "case"), [("Small JSON", "S1"), ("Small gRPC", "G1"), ("1 MiB gRPC", "G3")])
+def test_readme_has_measured_rates(title: str, case: str) -> None:
+    """The rates in the README are those of the last benchmark. A dash means that the server has no gRPC."""
+    (shown,) = re.findall(rf"^\| {title} request[^|]*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = measured()[1]
+    rates = [rows[case][name].partition(" (")[0] for name in SERVERS]
+    assert shown.split(" | ") == ["-" if rate == "not supported" else rate for rate in rates]
 
 
 def test_citation_has_version() -> None:

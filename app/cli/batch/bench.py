@@ -1,4 +1,4 @@
-"""bench: send one request over and over, and measure rate and latencies."""
+"""The bench command: send one request repeatedly and measure request rate and latencies."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Examples:
 @service_options
 @json_option
 def command(service: ServiceClient, as_json: bool, plot: str | None, **options: Any) -> None:
-    """Measure request rate and latencies of the service. It receives the same request over and over.
+    """Send the same request repeatedly, and measure request rate and latencies of the service.
 
-    Without --rate, each connection waits for its response before it sends again. With --rate, each request has a
-    planned time, and its latency is measured from then, even if no connection was free.
+    Without --rate, each connection sends the next request after the response to the previous one. With --rate, each
+    request has a scheduled time. Its latency is measured from that time, even if no connection was free.
 
-    The command warns if this client, and not the service, was the limit. Exit status 1: a request failed.
+    The command warns if this client was the bottleneck, not the service. The exit status is 1 if a request failed.
     """
     if plot and not find_spec("matplotlib"):
         raise Failure(f"--plot needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)

@@ -1,4 +1,4 @@
-"""Turn the columns of a file into inputs of the model, and its outputs into columns."""
+"""Conversion of columns of a file to inputs of the model, and of outputs to columns."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from app.protocol.datatypes import bytes_array, datatype_of, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
-# The text of a missing number.
+# Texts that represent a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
-FEW_ROWS = 100  # that show whether a column of text has numbers
+FEW_ROWS = 100  # number of rows that are examined to detect numbers in a text column
 
 
 class ColumnMapping:
-    """The `inputs` with the columns of each, and the columns that no input takes (`unused`).
+    """The columns of each input (`inputs`), and the columns that no input uses (`unused`).
 
-    An input takes the column with its name, or NAME_0, NAME_1 and so on. If no column has the name of an input, the
-    `chosen` columns go to the inputs in order. The only input of a model takes as many columns as a row of it has
-    values: all of them, or those with numbers. Raise Failure if a column is missing.
+    An input uses the column with its name, or the columns NAME_0, NAME_1 and so on. If no names match, the `chosen`
+    columns are assigned to the inputs in order. If the model has one input, it uses all columns or all numeric columns,
+    provided that their number equals the number of values per row. Raise Failure if a column is missing.
     """
 
     def __init__(self, head: pa.Table, model: ModelMetadata, optional: Container[str], chosen: Sequence[str]):
@@ -49,7 +49,7 @@ class ColumnMapping:
         self.unused = [name for name in head.column_names if name not in used]
 
     def request(self, table: pa.Table) -> InferenceRequest:
-        """Return the request of these rows. Raise InvalidInput if a value does not fit the input."""
+        """Return the request for these rows. Raise InvalidInput if a value does not match the input."""
         inputs = []
         for tensor, columns in self.inputs:
             try:
@@ -64,7 +64,7 @@ class ColumnMapping:
 
 
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
-    """Return the column with the input's name, or NAME_0, NAME_1 and so on if all of them are there."""
+    """Return the column with the input's name, or the columns NAME_0, NAME_1 and so on if all exist."""
     if tensor.name in candidates:
         return [tensor.name]
     numbered = re.compile(re.escape(tensor.name) + r"_\d+")
@@ -74,7 +74,7 @@ def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[
 
 
 def _columns_of_only_input(head: pa.Table, tensor: MetadataTensor, candidates: list[str]) -> list[str]:
-    """Return all columns, or those with numbers, if they are as many as the input has values in a row."""
+    """Return all columns or all numeric columns, whichever number equals the input's number of values per row."""
     width = _width(tensor)
     numeric = [name for name in candidates if tensor.datatype != "BYTES" and _has_numbers(head[name])]
     is_one_array = len(candidates) == 1 and is_list(head[candidates[0]].type)
@@ -94,7 +94,7 @@ def _has_numbers(column: pa.ChunkedArray) -> bool:
 
 
 def _width(tensor: MetadataTensor) -> int | None:
-    """Return the number of values in a row. None if it is variable."""
+    """Return the number of values per row, or None if it is variable."""
     return None if -1 in tensor.shape[1:] else math.prod(tensor.shape[1:])
 
 
@@ -107,9 +107,9 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
-    """Return a column as an array for an input. Raise InvalidInput if a value has no exact form in its datatype."""
+    """Return a column as an array for an input. Raise InvalidInput if its datatype cannot represent a value exactly."""
     shape = [len(column)]
-    while is_list(column.type):  # a list is a row
+    while is_list(column.type):  # one list per row
         lengths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(lengths) > 1 or None in lengths:
             raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
@@ -124,17 +124,17 @@ def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
 
 
 def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
-    """Return numbers, or text that represents them, in the datatype of the tensor. A missing float is NaN."""
+    """Convert numbers, or text with numbers, to the datatype of the tensor. A missing float is NaN."""
     datatype = datatype_of(tensor.datatype)
     is_float = datatype.kind == "f"
     target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
     if datatype.kind == "b" and not pa.types.is_boolean(values.type):
-        values = values.cast(pa.string())  # as text, only 0 and 1 are booleans
+        values = values.cast(pa.string())  # the text form accepts only 0 and 1 as booleans
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text:
         values = pc.utf8_trim_whitespace(values)
         values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
-    numbers = values.cast(target, safe=not is_float)  # a float is rounded, an integer must be exact
+    numbers = values.cast(target, safe=not is_float)  # floats can be rounded, integers must be exact
     if is_float and is_text:
         overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
         if pc.any(overflows).as_py():
@@ -145,7 +145,7 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
 
 
 def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
-    """Return text, bytes, or moments as ISO 8601, in the form of the content type."""
+    """Return text, bytes or datetimes (as ISO 8601) in the format of the content type."""
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         return encode_column(values.to_pandas()).array
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
@@ -158,9 +158,9 @@ def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
 
 
 def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str, pa.Array]:
-    """Return the outputs as columns. Raise InvalidInput if the format has no form for a value.
+    """Return the outputs as columns. Raise InvalidInput if the format cannot represent a value.
 
-    Several values in a row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in other formats.
+    Several values per row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in other formats.
     """
     columns = {}
     for output in outputs:
@@ -180,7 +180,7 @@ def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str,
 
 
 def _values(output: ResponseOutput, format_name: str) -> pa.Array:
-    """Return the values with their types for Parquet, otherwise as text or numbers. BYTES may be binary in Parquet."""
+    """Return the values as text or numbers. Parquet keeps types, and BYTES without a content type are binary."""
     array, content_type = output.data.ravel(), output.parameters.get("content_type")
     is_parquet = format_name == "parquet"
     if is_parquet and content_type == DatetimeCodec.ContentType:
@@ -190,9 +190,9 @@ def _values(output: ResponseOutput, format_name: str) -> pa.Array:
     if output.datatype == "BYTES":
         return pa.array(text_list(array.tolist()), pa.string())
     array = array.astype(np.float32) if output.datatype == "FP16" else array
-    values = pa.array(array, from_pandas=not is_parquet)  # NaN is missing in text
+    values = pa.array(array, from_pandas=not is_parquet)  # NaN is a missing value in text formats
     if format_name == "jsonl" and array.dtype.kind == "f":
         if np.isinf(array).any():
             raise InvalidInput("JSON cannot represent Infinity")
-        values = values.cast(pa.string()).cast(pa.float64())  # FP32 0.1 is 0.1, and not 0.10000000149011612
+        values = values.cast(pa.string()).cast(pa.float64())  # write FP32 0.1 as 0.1, not as 0.10000000149011612
     return values

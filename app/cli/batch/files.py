@@ -1,4 +1,4 @@
-"""Read and write files of rows, as Arrow tables of limited size."""
+"""Input and output files, read and written as Arrow tables of limited size."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from app.cli.common import Failure
 from app.protocol.errors import InvalidInput
 
 CHUNK_ROWS = 2**14
-CSV_BLOCK_BYTES = 2**21  # a row must fit into it
+CSV_BLOCK_BYTES = 2**21  # maximum size of a row
 GZIP_MAGIC = b"\x1f\x8b"
-# The column of an NPY file, and the columns of files that are sent as they are.
+# The column of an NPY file, and the columns for files that are sent unchanged.
 ARRAY, CONTENTS, FILE = "array", "<contents>", "file"
 
 
 class Source:
-    """The rows of a file, or of files with one row each. `head` is the first table, and `tables` are the others.
+    """The rows of one file, or of files with one row each. `head` is the first table, `tables` yields the others.
 
-    The file stays open until `tables` ends or is closed. Raise Failure if the file cannot be read or is empty.
+    The file is open until `tables` ends or is closed. Raise Failure if the file cannot be read or is empty.
     """
 
     def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, na_value: str | None):
@@ -52,7 +52,7 @@ class Source:
             raise Failure(f"{self.path}: no rows")
 
     def batches(self) -> Iterator[pa.Table]:
-        """Yield tables of `batch_rows` rows. The last one may have fewer."""
+        """Yield tables of `batch_rows` rows. The last table can be shorter."""
         rest = self.head.slice(0, 0)
         for table in chain([self.head], self.tables):
             table = pa.concat_tables([rest, table]) if len(rest) else table
@@ -64,9 +64,9 @@ class Source:
             yield rest
 
     def _read(self) -> Generator[pa.Table, None, None]:
-        """Yield the tables. Raise Failure with the file's name if one cannot be read."""
+        """Yield the tables. If a file cannot be read, raise Failure with its name."""
         reader = getattr(self, f"_read_{self.format}")
-        # A multiple of the batch, so that no batch has rows of two chunks of JSON Lines, whose types may differ.
+        # A multiple of the batch size: chunks of JSON Lines can have different types, so a batch must not span two.
         rows = self.batch_rows * max(1, CHUNK_ROWS // self.batch_rows)
         try:
             yield from reader(rows)
@@ -76,13 +76,13 @@ class Source:
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        """Open the file, and decompress it if it is gzip."""
+        """Open the file. Decompress gzip."""
         raw: Any = sys.stdin.buffer if self.path == "-" else io.FileIO(self.path)
         with io.BufferedReader(raw) as file:
             yield gzip.open(file) if file.peek(2).startswith(GZIP_MAGIC) else file  # noqa: SIM115
 
     def _read_csv(self, rows: int) -> Iterator[pa.Table]:
-        """Yield columns of text: no value is altered before it is known what it is for."""
+        """Yield text columns. Values are converted later, to the datatype of their input."""
         with self._open() as stream:
             header = next((line for line in stream if line.strip()), b"").decode("utf-8-sig", "replace")
             names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())]
@@ -91,7 +91,7 @@ class Source:
             if not stream.peek(1):
                 return
             parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-            parsing.ignore_empty_lines = len(names) > 1  # in a single column, an empty line is a row
+            parsing.ignore_empty_lines = len(names) > 1  # with one column, an empty line is a row
             conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
             conversion.null_values, conversion.strings_can_be_null = [self.na_value or ""], self.na_value is not None
             reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
@@ -99,7 +99,7 @@ class Source:
                 yield pa.Table.from_batches([batch])
 
     def _read_jsonl(self, rows: int) -> Iterator[pa.Table]:
-        """Yield the members of the first chunk's objects. Their values need a common type."""
+        """Yield columns for the members in the first chunk. The values of a member must have a common type."""
         names: list[str] = []
         with self._open() as stream:
             objects = (orjson.loads(line) for line in stream if line.strip())
@@ -131,9 +131,9 @@ class Source:
 
 
 class Output:
-    """A file of results. A regular file is named FILE.part until `finish`. The name `-` is stdout.
+    """An output file. A regular file is named FILE.part until `finish`. `-` is stdout.
 
-    The columns of CSV and Parquet have the types of the first response. Raise UsageError if the file cannot have the
+    The first response determines the column types of CSV and Parquet. Raise UsageError if the file does not support the
     format, or if it is one of the `inputs`.
     """
 
@@ -154,9 +154,9 @@ class Output:
         self.writer: Any = None
 
     def encode(self, kept: pa.Table, columns: Mapping[str, pa.Array]) -> Any:
-        """Return the rows of the kept columns and of `columns`, ready to write. Several threads may call this.
+        """Encode the kept columns and `columns` for write(). Several threads can call this method concurrently.
 
-        Raise InvalidInput if the format has no form for a value, and Failure if two columns have the same name.
+        Raise InvalidInput if the format cannot represent a value, and Failure if two columns have the same name.
         """
         if twice := [name for name in kept.column_names if name in columns]:
             raise Failure(f'--keep-columns: "{twice[0]}" is also an output. Rename the column in the file.')
@@ -169,7 +169,7 @@ class Output:
             raise InvalidInput(str(error)) from None
 
     def write(self, rows: Any) -> None:
-        """Write what `encode` returned. Raise InvalidInput if the types of its columns do not fit the file."""
+        """Write the result of encode(). Raise InvalidInput if its column types differ from those of the file."""
         if self.file is None:
             self.file = sys.stdout.buffer if self.is_stdout else open(self.part or self.path, "wb")  # noqa: SIM115
         if self.format == "jsonl":
@@ -189,16 +189,16 @@ class Output:
             raise InvalidInput("the response has columns of another type", got=str(error)) from None
 
     def close(self) -> None:
-        """Close the file, with the rows that were written."""
+        """Close the file. It contains the rows written so far."""
         if self.file is None or self.file.closed:
             return
-        with nullcontext() if self.is_stdout else self.file:  # it is closed even if the disk is full
+        with nullcontext() if self.is_stdout else self.file:  # close the file even if the disk is full
             if self.writer is not None:
                 self.writer.close()
             self.file.flush()
 
     def finish(self) -> None:
-        """Close the file and give it its name."""
+        """Close the file and rename it to its final name."""
         self.close()
         if self.file and self.part:
             os.replace(self.part, self.path)

@@ -1,4 +1,4 @@
-"""The formats of files. This module imports no package that may be missing."""
+"""File formats. This module does not import optional packages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 DELIMITERS = [",", ";", "|", "tab"]  # of CSV
 OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
-FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # an image is any file for a BYTES input
+FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # image: any file for a BYTES input
 SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy"}
 SUFFIXES |= dict.fromkeys([".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"], "image")
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that the file's name ends with, before a .gz."""
+    """Return the format by the extension of the file's name. Ignore .gz."""
     return SUFFIXES.get(Path(path.removesuffix(".gz")).suffix.lower())

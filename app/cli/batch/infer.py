@@ -1,4 +1,4 @@
-"""infer: send the rows of a file through the model."""
+"""The infer command: send the rows of a file to the model and write the results."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ Examples:
 @service_options
 @json_option
 def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> None:
-    """Send the rows of a file through the model. The results have the order of the rows.
+    """Send the rows of a file to the model and write the results in the same order.
 
-    FILE is CSV, Parquet, JSON Lines or NPY, compressed with gzip or not, or - for stdin. Files of other kinds are sent
-    as they are, one per request, to a BYTES input. An input takes the column with its name, or NAME_0, NAME_1 and so
-    on. The only input of a model takes as many columns as it has values in a row.
+    FILE is CSV, Parquet, JSON Lines or NPY, optionally compressed with gzip. Use - for stdin. Other files are sent
+    unchanged, one per request, to a BYTES input. An input uses the column with its name, or NAME_0, NAME_1 and so on.
+    If the model has one input, it uses as many columns as it has values per row.
 
-    Failed requests do not stop the others. They are listed at the end, with exit status 1, and the rows that succeeded
-    are in OUTPUT.part. The file is renamed when it is complete.
+    The command continues after failed requests. It then lists the errors and exits with status 1. OUTPUT.part contains
+    the results of the other rows. It is renamed to OUTPUT when it is complete.
     """
     try:
         from app.cli.batch.job import Job

@@ -1,4 +1,4 @@
-"""Send the rows of a file to the service, several requests at once, and write the results."""
+"""The job of infer: send the rows of a file in concurrent requests and write the results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.protocol.types import ModelMetadata
 
-REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # of the default batch
-TEXT_BYTES = 64  # the estimated size of a text
-MAX_FAULTS = 20  # in the report
-ERROR = "error"  # the column of failed rows
+REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # limits of the default batch size
+TEXT_BYTES = 64  # estimated size of a text
+MAX_FAULTS = 20  # maximum number of errors in the report
+ERROR = "error"  # the error column in the file of failed rows
 FAULT = "Rows {first} to {last}: {error}"
 
 
 def default_batch(model: ModelMetadata) -> int:
-    """Return the number of rows that make about 1 MiB."""
+    """Return the number of rows in a request of about 1 MiB."""
     sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
 
@@ -47,7 +47,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def map_in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
-    """Submit the items to the pool, and yield each with its result, in order. Up to `limit` of them are submitted."""
+    """Submit the items, at most `limit` ahead, and yield each with its future in order."""
     window: deque[tuple[Any, Future[Any]]] = deque()
     for item in items:
         window.append((item, pool.submit(function, item)))
@@ -57,9 +57,9 @@ def map_in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int
 
 
 class Job:
-    """Sends batches, several at once, and writes their results in the order of the rows.
+    """Sends batches concurrently and writes the results in the order of the rows.
 
-    Raise Failure for everything that cannot work.
+    Raise Failure if a file, an option or the model is not suitable.
     """
 
     def __init__(self, files: Sequence[str], service: ServiceClient, **options: Any):
@@ -83,15 +83,15 @@ class Job:
             connect = partial(open_transport, service, model.name, options["timeout"])
             transports = [stack.enter_context(closing(connect())) for _ in range(options["concurrency"])]
             self.client = Client(transports, options["retries"])
-            self.resources = stack.pop_all()  # run() closes them
+            self.resources = stack.pop_all()  # closed by run()
 
     def run(self) -> None:
-        """Send all rows, finish the output and print a report. Raise Failure if rows failed."""
+        """Send all rows, complete the output and print a report. Raise Failure if rows failed."""
         with self.resources as stack:
             if self.failed_output:
-                self.failed_output.path.unlink(missing_ok=True)  # of an earlier run
+                self.failed_output.path.unlink(missing_ok=True)  # from an earlier run
             pool = stack.enter_context(ThreadPoolExecutor(self.options["concurrency"]))
-            # Cancel all requests. One that starts now may connect again. The stack closes that connection last.
+            # Cancel all requests. A request that is just starting can reconnect. The stack closes that connection last.
             stack.callback(self.client.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self._send_all(pool)
@@ -102,7 +102,7 @@ class Job:
         self._report()
 
     def _send_all(self, pool: Executor) -> None:
-        # Twice as many as threads: the others continue while the first one is slow.
+        # Twice as many items as threads, so that a slow request does not block the others.
         results = map_in_order(pool, self._infer, self.source.batches(), 2 * self.options["concurrency"])
         with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
             task = bar.add_task("", total=self.source.total)
@@ -112,7 +112,7 @@ class Job:
                 bar.update(task, description=format_count(done, "row"), completed=done)
 
     def _infer(self, table: pa.Table) -> Any:
-        """Return the encoded results of the rows."""
+        """Send the rows. Return the encoded results."""
         try:
             outputs = self.client.infer(self.mapping.request(table)).outputs
         except NoBinaryForm as missing:

@@ -1,4 +1,4 @@
-"""Send one request over and over, from several processes with several connections each."""
+"""Load generator of bench: several processes with several connections each."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from app.protocol.http_body import write_json
 from app.rest.request_reader import read_request
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
-FULL = 0.9  # of a CPU core, which is all that a Python process uses
+FULL = 0.9  # share of a CPU core from which a client process is the bottleneck
 START_SECONDS = 60
-PAUSE_SECONDS = 0.05  # after an error
+PAUSE_SECONDS = 0.05  # pause after an error
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The request, and the options of the command. `rate` is None for as many requests as possible."""
+    """The request and the command's options. `rate` is None for as many requests as possible."""
 
     connect: Callable[[], Transport]
     body: bytes
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """Latencies and `last`, the time of the last response, are in seconds. `busy` is the share of a CPU core."""
+    """Measurements. Latencies and `last`, the time of the last response, are in seconds. `busy` is in CPU cores."""
 
     latencies: array[float] = field(default_factory=lambda: array("d"))
     errors: Counter[str] = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan:
-    """Return what is sent, and how. Raise Failure if the service does not respond to the request."""
+    """Send one request and return the plan. Raise Failure if the request fails."""
     model, optional = read_model(service)
     connect = partial(open_transport, service, model.name, options["timeout"])
     with closing(connect()) as transport:
@@ -82,7 +82,7 @@ def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan
 
 
 def run(plan: Plan) -> Outcome:
-    """Send requests from all processes and return what they measured."""
+    """Run all processes. Return their combined measurements."""
     context, outcome = multiprocessing.get_context("spawn"), Outcome()
     try:
         with context.Manager() as manager, ProcessPoolExecutor(plan.processes, context) as pool:
@@ -97,12 +97,12 @@ def run(plan: Plan) -> Outcome:
 
 
 def _run_process(plan: Plan, number: int, start: Any) -> Outcome:
-    """Send this process's share of the requests when all processes are ready, and return what it measured."""
+    """Wait until all processes are ready, send this process's share of the requests, and return the measurements."""
     connections = len(range(number, plan.concurrency, plan.processes))
     slots = itertools.count(number, plan.processes)
     start.wait(START_SECONDS)
     begin = time.monotonic() + plan.warm_up
-    with ThreadPool(connections) as pool:  # Ctrl-C does not wait for its threads
+    with ThreadPool(connections) as pool:  # unlike ThreadPoolExecutor, it does not wait for threads after Ctrl-C
         parts = pool.starmap_async(_run_thread, [(plan, begin, slots)] * connections)
         time.sleep(plan.warm_up)
         used = time.process_time()
@@ -114,16 +114,16 @@ def _run_process(plan: Plan, number: int, start: Any) -> Outcome:
 
 
 def _run_thread(plan: Plan, begin: float, slots: Iterator[int]) -> Outcome:
-    """Send requests over one connection. Those before `begin` are the warm-up."""
+    """Send requests over one connection. Requests before `begin` are the warm-up."""
     end, outcome = begin + plan.seconds, Outcome()
     with closing(plan.connect()) as transport:
         while time.monotonic() < begin:
-            with suppress(InferenceError):  # only errors after the warm-up count
+            with suppress(InferenceError):  # ignore errors during the warm-up
                 transport.send(plan.body, plan.headers)
         while True:
             start = time.monotonic()
             if plan.rate:
-                # Measured from the planned time, so that a slow response is also slow for the requests that it delays.
+                # Measure from the scheduled time, so that latencies include delays caused by earlier slow responses.
                 start = begin + next(slots) / plan.rate
                 time.sleep(max(0.0, min(start, end) - time.monotonic()))
             if start >= end or time.monotonic() > end + plan.timeout:
@@ -138,7 +138,7 @@ def _run_thread(plan: Plan, begin: float, slots: Iterator[int]) -> Outcome:
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    """Return the measurements as JSON."""
+    """Return the object for --json."""
     times = np.array(outcome.latencies or [0.0]) * 1e3
     seconds = max(plan.seconds, outcome.last)
     percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
@@ -156,7 +156,7 @@ def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
 
 
 def plot(outcome: Outcome, path: str) -> None:
-    """Write a histogram of the latencies as an image."""
+    """Write an image with a histogram of the latencies."""
     from matplotlib.figure import Figure
 
     times = np.array(outcome.latencies) * 1e3

@@ -1,4 +1,4 @@
-"""Send inference requests: REST with JSON, REST with binary tensors, or gRPC. Overload is retried."""
+"""Transports for inference requests (REST with JSON, REST with binary tensors, gRPC), and a client with retries."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, reason
+from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, describe_failure
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.http_body import read_json
+from app.protocol.json_parser import read_json
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
@@ -30,14 +30,14 @@ LONGER_TIMEOUT = f"use a longer --timeout, or {SMALLER_BATCH}"
 GRPC_REMEDIES = {
     "RESOURCE_EXHAUSTED": SMALLER_BATCH,
     "DEADLINE_EXCEEDED": LONGER_TIMEOUT,
-    "UNIMPLEMENTED": "use --model NAME",  # other servers may have no index of models
+    "UNIMPLEMENTED": "use --model NAME",  # other servers may not support the repository index
 }
 
-Body = tuple[bytes, dict[str, str]]  # a request or a response, and its headers
+Body = tuple[bytes, dict[str, str]]  # body and headers of a request or a response
 
 
 class Retryable(InferenceError):
-    """The request failed, and may succeed later. `is_answered` is false if the service is not there or not ready."""
+    """A failed request that can be retried. `is_answered` is false if the service does not respond or is not ready."""
 
     def __init__(self, text: str, retry_after: str | None = None, *, is_answered: bool = True):
         super().__init__(text)
@@ -46,15 +46,15 @@ class Retryable(InferenceError):
 
 
 def to_failure(error: InferenceError, text: str = "") -> Failure:
-    """Return the Failure that ends the command because of an error of a transport."""
+    """Return the Failure for an error of a transport."""
     is_absent = isinstance(error, Retryable) and not error.is_answered
     return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
 
 
 def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
-    """Return name and inputs of the service's model, and which inputs are optional.
+    """Return the metadata of the service's model and the names of the optional inputs.
 
-    Over gRPC, they have no content types. Raise Failure if the service does not respond as a server of the protocol.
+    gRPC does not transfer content types. Raise Failure if the response does not conform to the protocol.
     """
     is_grpc = service.transport == "grpc"
     name = service.model or service.model_name(_call(service, "RepositoryIndex").get("models", []) if is_grpc else None)
@@ -65,7 +65,7 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
-    with suppress(Failure, LookupError, TypeError):  # other servers may have no model configuration
+    with suppress(Failure, LookupError, TypeError):  # other servers may not support the model configuration
         config = _call(service, "ModelConfig", name=name)["config"] if is_grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
     return ModelMetadata(name, "", "", inputs, []), optional
@@ -77,7 +77,7 @@ def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
 
 
 def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
-    """Call a method of gRPC other than ModelInfer. Raise Failure if it fails."""
+    """Call a gRPC method other than ModelInfer. Raise Failure if it fails."""
     message = messages.message(f"{method}Request")(**fields).SerializeToString()
     with closing(GrpcTransport(service, "", RESPONSE_TIMEOUT_SECONDS, method)) as transport:
         try:
@@ -89,7 +89,7 @@ def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
 
 
 class RestTransport:
-    """One connection to REST."""
+    """One REST connection."""
 
     def __init__(self, service: ServiceClient, model: str, timeout: float):
         self.connection = service.connect(timeout)
@@ -100,7 +100,7 @@ class RestTransport:
         return request.to_http(self.is_binary)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
-        """Return the response. Raise Retryable if a retry can help, otherwise InferenceError."""
+        """Send a request and return the response. Raise Retryable for temporary errors, otherwise InferenceError."""
         try:
             self.connection.request("POST", self.path, body, {**self.headers, **headers})
             with self.connection.getresponse() as response:
@@ -109,12 +109,12 @@ class RestTransport:
             self.connection.close()
             if isinstance(error, TimeoutError):
                 raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
-            raise Retryable(f"No response: {reason(error)}.", is_answered=False) from None
+            raise Retryable(f"No response: {describe_failure(error)}.", is_answered=False) from None
         if response.status == 200:
             return content, dict(response.headers)
         try:
             text = f"{response.status}: {read_json(content)['error']}"
-        except (InvalidInput, LookupError, TypeError):  # of a gateway
+        except (InvalidInput, LookupError, TypeError):  # the response of a gateway
             text = f"{response.status}: {one_line(content[:200].decode(errors='replace'))}"
         if response.status in RETRIED_STATUSES:
             raise Retryable(text, response.headers.get("Retry-After"))
@@ -123,15 +123,15 @@ class RestTransport:
     decode = staticmethod(InferenceResponse.from_http)
 
     def close(self) -> None:
-        """Disconnect. A request that another thread is waiting for fails."""
-        with suppress(OSError):  # the server has disconnected, or the other thread has closed the socket
+        """Disconnect. A request of another thread fails."""
+        with suppress(OSError):  # the server has disconnected, or another thread has closed the socket
             if sock := self.connection.sock:
                 sock.shutdown(socket.SHUT_RDWR)
         self.connection.close()
 
 
 class GrpcTransport:
-    """One connection to gRPC."""
+    """One gRPC connection."""
 
     def __init__(self, service: ServiceClient, model: str, timeout: float, method: str = "ModelInfer"):
         self.channel = open_channel(service)
@@ -145,7 +145,7 @@ class GrpcTransport:
         return converters.read_response(body)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
-        """Return the response. `retry-after` distinguishes an overload from a message that is too large."""
+        """Send a request and return the response. Raise the same exceptions as RestTransport."""
         try:
             return self.call(body, timeout=self.timeout, metadata=self.metadata), {}
         except ValueError:
@@ -163,9 +163,9 @@ class GrpcTransport:
 
 
 def open_channel(service: ServiceClient) -> grpc.Channel:
-    """Return a channel, with TLS if the URL starts with grpcs."""
+    """Return a channel, with TLS for grpcs URLs."""
     address = urlsplit(service.url)
-    # Channels of one process share connections by default, and each connection belongs to one worker.
+    # By default, the channels of a process share a connection, and all its requests go to one worker.
     options = [("grpc.use_local_subchannel_pool", 1)]
     options += [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     if address.scheme == "grpc":
@@ -179,12 +179,12 @@ Transport = RestTransport | GrpcTransport
 
 
 def open_transport(service: ServiceClient, model: str, timeout: float) -> Transport:
-    """Return a connection for requests to the model."""
+    """Return a new connection for requests to the model."""
     return (GrpcTransport if service.transport == "grpc" else RestTransport)(service, model, timeout)
 
 
 class Client:
-    """Sends requests from as many threads as there are transports, and retries."""
+    """Sends requests with retries. Each thread needs one of the `transports`."""
 
     def __init__(self, transports: Sequence[Transport], retries: int):
         self.transports, self.retries, self.closed = transports, retries, threading.Event()
@@ -193,7 +193,7 @@ class Client:
             self.idle.put(each)
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
-        """Return the response, after up to `retries` retries. Raise as a transport does."""
+        """Send the request with up to `retries` retries. Raise the same exceptions as a transport."""
         transport, wait = self.idle.get(), FIRST_WAIT_SECONDS
         try:
             body, headers = transport.encode(request)

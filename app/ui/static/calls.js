@@ -1,14 +1,14 @@
-// Commands and code that send the form's inputs with other clients.
+// Commands and code that send the inputs of the form with other clients.
 
 import { base64 } from "./cells.js";
 import { bodyOf } from "./form.js";
 
-// Longer request bodies are sent through standard input, because arguments of commands are limited.
+// Longer request bodies are sent through standard input, because the length of command arguments is limited.
 const MAX_ARGUMENT = 2 ** 16;
 const METHOD = "inference.GRPCInferenceService/ModelInfer";
 const NO_NULL = '# Missing text is "" here, because only JSON has null';
 
-/** Return the calls by client. */
+/** Return the commands and the code by client. */
 export function callsOf(inputs, model) {
   const root = new URL(".", location.href);
   return {

@@ -1,4 +1,4 @@
-// Pasted text as rows of cells, and cells as JSON text.
+// Conversion of pasted text to rows of cells, and of cells to JSON text.
 
 const NUMBER = /^([+-]?)(?=\.?\d)0*(\d*)\.?(\d*)(e[+-]?\d+)?$/i;
 const INFINITE = /^[+-]?inf(inity)?$/i;
@@ -6,7 +6,7 @@ const MISSING = /^(null|none|nan|na|n\/a)?$/i;
 const BOOLEAN = /^(true|false)$/i;
 const QUOTED = /^"[^"]*(?:""[^"]*)*"$/;
 
-/** Split text into rows of cells, [text, is it quoted], without blank rows. The delimiter is found in the text. */
+/** Split text into rows of [text, isQuoted] cells, without blank rows. Detect the delimiter. */
 export function readRows(text, isNumeric) {
   const bare = text.replace(/"[^"]*"/g, '""').replace(/^(\s*\n)+/, "");
   const mark = ["\t", ";", ","].find((each) => (isNumeric ? bare : bare.split("\n", 1)[0]).includes(each));
@@ -34,13 +34,13 @@ function byMark(text, mark) {
   return rows;
 }
 
-/** Return whether a cell can be a number or a boolean. */
+/** Return true if a cell is a number, a missing value or, for BOOL, a boolean. */
 export function isValue(text, datatype) {
   const patterns = [MISSING, NUMBER, INFINITE, ...(datatype === "BOOL" ? [BOOLEAN] : [])];
   return patterns.some((each) => each.test(text.trim()));
 }
 
-/** Return a cell as JSON. An empty cell is a missing value, unless it is `present` text. `place` is for errors. */
+/** Return a cell as JSON. Empty cells are null, except BYTES that are `present`. `place` is for error messages. */
 export function element(text, { name, datatype }, present = false, place = "") {
   if (datatype === "BYTES") return text === "" && !present ? "null" : JSON.stringify(text);
   const word = text.trim();
@@ -54,7 +54,7 @@ export function element(text, { name, datatype }, present = false, place = "") {
   return number(word);
 }
 
-/** Return a number in JSON's form with all its digits: no plus sign, no leading zeros, digits around the point. */
+/** Convert a number to JSON syntax with all its digits: no plus sign, no leading zeros, digits around the point. */
 function number(word) {
   const [, sign, whole, fraction, exponent = ""] = word.match(NUMBER);
   return (sign === "-" ? "-" : "") + (whole || "0") + (fraction && `.${fraction}`) + exponent;

@@ -1,4 +1,4 @@
-// The form as a request. Elements stay text in JSON's form, so that no digit is lost.
+// Conversion of the form to a request. Elements remain JSON text, so that no digits are lost.
 
 import { base64, element, isValue, readRows } from "./cells.js";
 
@@ -39,7 +39,7 @@ async function readField(field, input, isCell) {
   return tensor(input, rows.flat(), isMatrix ? sizesOf(rows, input) : [rows.length, rows.flat().length]);
 }
 
-/** Return the columns of a table. Its first line names them, or they are in the order of the inputs. */
+/** Return the columns of a table. Without a header line, they are in the order of the inputs. */
 function readTable(text, inputs) {
   const rows = readRows(text, false);
   if (!rows.length) throw new Error("The table is empty.");
@@ -58,13 +58,13 @@ function readTable(text, inputs) {
   });
 }
 
-/** Return the input with that name. Case counts only if it makes a difference. */
+/** Return the input with that name. Prefer an exact match over one that ignores case. */
 function inputNamed(name, inputs) {
   const lower = name.toLowerCase();
   return inputs.find((input) => input.name === name) ?? inputs.find((input) => input.name.toLowerCase() === lower);
 }
 
-/** Return the elements of `rows`, without a header line over numbers. */
+/** Return the elements of `rows`. Skip a header line above numbers. */
 function readGrid(rows, input) {
   const { datatype } = input;
   const isHeader = datatype !== "BYTES" && rows.length > 1 && !rows[0].some(([text]) => isValue(text, datatype));
@@ -78,7 +78,7 @@ function texts(text) {
   return lines === "" ? [] : lines.split("\n").map((line) => JSON.stringify(line));
 }
 
-/** Return the tensor of a JSON list. The elements come from its text. */
+/** Return the tensor of a JSON list. Take elements from its text, so that no digits are lost. */
 function readList(list, text, input) {
   const shape = sizesOf(list, input);
   const data = text.match(ELEMENT) ?? [];
@@ -88,7 +88,7 @@ function readList(list, text, input) {
   return tensor(input, data, shape, shape.length === 1);
 }
 
-/** Return the shape of nested lists. Lists of one level must have the same length, and rows the declared one. */
+/** Return the shape of nested lists. Lists of one level must have the same length, and rows the declared length. */
 function sizesOf(list, { name, shape: declared }) {
   const sizes = [];
   let isLast = false;
@@ -112,7 +112,7 @@ function counted(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
-/** Parse a JSON list. Return null for text that only starts like one. */
+/** Parse a JSON list. Return null for BYTES that are not valid JSON. */
 function parse(text, input) {
   try {
     return JSON.parse(text);
@@ -128,7 +128,7 @@ async function readFiles(files, input) {
   return Promise.all([...files].map(read));
 }
 
-/** Return the tensor. `flat` data gets the declared shape if it fits, other data the shape `seen`. */
+/** Return the tensor. `flat` data gets the declared shape if it fits. Other data gets the shape `seen`. */
 function tensor({ name, datatype, shape: declared }, data, seen = [data.length], flat = true) {
   const open = declared.filter((size) => size === -1).length;
   const rest = declared.reduce((product, size) => (size === -1 ? product : product * size), 1);

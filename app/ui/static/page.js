@@ -1,4 +1,4 @@
-// The page: waits until the model is ready, sends the form, and shows the response.
+// Entry point of the page: waits until the model is ready, sends the form, and shows the response.
 
 import { callsOf } from "./calls.js";
 import { bodyOf, readForm } from "./form.js";
@@ -61,7 +61,7 @@ function errorOf(text) {
   }
 }
 
-/** Show the calls for the form's inputs. If they are not valid, keep the last calls that were. */
+/** Show the form's inputs as requests of other clients. If they are invalid, keep the previous requests. */
 async function updateCalls() {
   const inputs = await readForm(form, model).catch(() => []);
   outdated.textContent = inputs.length ? "" : "The form has an error. These are the last valid requests.";
@@ -82,7 +82,7 @@ async function copy(button) {
   setTimeout(() => Object.assign(button, { textContent: "Copy" }), 2000);
 }
 
-/** Browsers have the clipboard API only for pages over TLS and on this machine. */
+/** Copy text. Browsers provide the clipboard API only over TLS and on localhost. */
 async function writeClipboard(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const box = Object.assign(document.createElement("textarea"), { value: text });

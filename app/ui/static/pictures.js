@@ -7,7 +7,7 @@ export function isImage(base64) {
   return Boolean(typeOf(base64));
 }
 
-/** Return the image from base64 text. */
+/** Return an image element for base64 text. */
 export function imageOf(base64, label) {
   const src = `data:image/${typeOf(base64)};base64,${base64}`;
   return Object.assign(document.createElement("img"), { src, alt: label });
@@ -18,7 +18,7 @@ function typeOf(base64) {
   return SIGNATURES[begin];
 }
 
-/** Return the image from bytes, row by row, in gray, RGB or RGBA. */
+/** Return a canvas with the pixels in `bytes`, row by row, in gray, RGB or RGBA. */
 export function imageOfPixels(bytes, [height, width, channels], label) {
   const canvas = Object.assign(document.createElement("canvas"), { width, height, role: "img", ariaLabel: label });
   const image = new ImageData(width, height);

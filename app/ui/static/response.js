@@ -1,4 +1,4 @@
-// A response as tables. Outputs with the same number of rows are the columns of one table.
+// Conversion of a response to tables. Outputs with the same number of rows are the columns of one table.
 
 import { imageOf, imageOfPixels, isImage } from "./pictures.js";
 
@@ -16,7 +16,7 @@ export function showResponse(target, text, model) {
   target.replaceChildren(...tables, jsonOf(text));
 }
 
-/** Keep the text of an integer that JavaScript would round. */
+/** Return the text of an integer that JavaScript would round. */
 function exact(key, value, context) {
   const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return isRounded && context ? context.source : value;
@@ -69,7 +69,7 @@ function lineOf(title, cells) {
   return make("tr", {}, make("th", { scope: "row" }, title), ...cells.map((each) => make("td", {}, each)));
 }
 
-/** Put a table into a box that scrolls, also with the keyboard. */
+/** Wrap a table in a container that scrolls, also with the keyboard. */
 function scroll(label, table) {
   return make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: label }, table);
 }
@@ -85,7 +85,7 @@ function cell(output, row, rows = 1) {
   return make("div", { className: "values" }, ...all.split(/(\s+)/).map(whole));
 }
 
-/** Keep a word with signs, for example a date or a negative exponent, on one line. */
+/** Prevent line breaks in words with punctuation, for example dates and negative exponents. */
 function whole(word) {
   return /[-/?]/.test(word) ? make("span", {}, word) : word;
 }
@@ -95,7 +95,7 @@ function mostLikely(values) {
   return `${percent(values[best])} ${best}`;
 }
 
-/** Return one bar per class in their order, or the most likely classes if there are many. */
+/** Return one bar per class in order, or only the most likely classes if there are many. */
 function bars(values) {
   const ranked = values.map((value, index) => ({ value, index }));
   const best = Math.max(...values);

@@ -1,4 +1,4 @@
-"""The requests of the cases in BentoML's forms, because it does not implement the Open Inference Protocol."""
+"""The cases in BentoML's request formats, because BentoML does not implement the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.servers import models
 
 @dataclass(frozen=True)
 class BentoCase(Case):
-    """A request to the route of a method, with a body that BentoML converts to the method's parameter."""
+    """A request to the route of a method. BentoML converts the body to the method's parameter."""
 
     route: str = ""
     content_type: str = "application/json"

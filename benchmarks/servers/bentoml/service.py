@@ -18,14 +18,14 @@ logging.getLogger("bentoml").setLevel(logging.WARNING)  # like the other servers
 
 
 class Output(bentoml.IODescriptor):
-    """A response with one output. BentoML is slower for a method that returns the array itself."""
+    """A response with one output. BentoML is slower for methods that return an array."""
 
     y: FP32
 
 
 @bentoml.service(workers=1, logging={"access": {"enabled": False}})
 class Models:
-    """The methods are asynchronous, because BentoML passes others to a thread, which is slower."""
+    """The models. The methods are asynchronous, because BentoML runs other methods in threads, which is slower."""
 
     @bentoml.api
     async def linear(self, x: FP32) -> Output:
@@ -37,5 +37,5 @@ class Models:
 
     @bentoml.api
     async def echo_bytes(self, x: Octets, /) -> Octets:
-        """Return the FP32 array of a binary body. BentoML has no binary form for arrays from its clients."""
+        """Return the FP32 array in a binary body. BentoML's clients have no binary format for arrays."""
         return np.frombuffer(x, "<f4").tobytes()

@@ -1,4 +1,4 @@
-"""Replace this process by Triton's own server, without the proxy of PyTriton."""
+"""Replace this process with Triton's server, without the proxy of PyTriton."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytriton
 
 
 def main(http_port: str, grpc_port: str) -> None:
-    """Combine the Python backend with the stub of this Python's version, and start the server."""
+    """Combine the Python backend with the stub for this Python version, and start the server."""
     package = Path(pytriton.__file__).parent / "tritonserver"
     backends = Path(sys.prefix) / "backends"
     stub = package / "python_backend_stubs" / "{}.{}".format(*sys.version_info)

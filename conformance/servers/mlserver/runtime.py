@@ -25,6 +25,6 @@ class Echo(MLModel):
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
 
     def array(self, tensor: RequestInput) -> np.ndarray:
-        if tensor.datatype == "BYTES":  # NumpyCodec would read one element from gRPC as several fixed-size ones
+        if tensor.datatype == "BYTES":  # NumpyCodec would split an element from gRPC into several
             return np.array(tensor.data.root, object).reshape(tensor.shape)
         return self.decode(tensor, default_codec=NumpyCodec)

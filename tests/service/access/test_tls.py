@@ -126,7 +126,7 @@ def test_drops_queued_request_of_disconnected_client(
         return InferenceRequest(tensors, "test", parameters=parameters).to_http()
 
     def is_full() -> bool:
-        return client.rest("POST", INFER, *request("refused", timeout=1000))[0] == 503
+        return client.rest("POST", INFER, *request("rejected", timeout=1000))[0] == 503
 
     with ThreadPoolExecutor() as pool:
         running = pool.submit(client.rest, "POST", INFER, *request("first"))

@@ -80,7 +80,7 @@ def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
     for transport in "rest-json", "grpc":
         output = bench("--input", str(path), status=1, transport=transport).stderr
         assert "The first request failed. " in output
-        assert "a row is not to my liking" in output
+        assert "Invalid text. Expected text without a fault." in output
     path.write_text("[1]")
     assert "The first request failed. " in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"

@@ -73,12 +73,12 @@ def test_failed_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
     path, out = WRITE[kind](tmp_path / f"in.{kind}", rows), tmp_path / f"out.{kind}"
     result = infer(path, "-o", out, "--batch-size", 5, "--skip-failed", "--json", status=1)
     found = json.loads(result.stdout)
-    assert found["faults"] == [{"first": 11, "last": 15, "error": "400: a row is not to my liking"}]
+    assert found["faults"] == [{"first": 11, "last": 15, "error": "400: Invalid text. Expected text without a fault."}]
     assert (found["rows"], found["failed"], found["failed_rows"]) == (45, 5, str(tmp_path / f"out.failed.{kind}"))
     assert READ[kind](out) == WANTED[:10] + WANTED[15:]
     rest = tmp_path / f"rest.{kind}"
     result = infer(tmp_path / f"out.failed.{kind}", "-o", rest, "--batch-size", 1, "--skip-failed", status=1)
-    assert "Rows 2 to 2: 400: a row is not to my liking" in result.stderr
+    assert "Rows 2 to 2: 400: Invalid text. Expected text without a fault." in result.stderr
     assert READ[kind](rest) == [WANTED[10], *WANTED[12:15]]
     assert b"a fault" in (tmp_path / f"rest.failed.{kind}").read_bytes()
     infer(WRITE[kind](path, ROWS), "-o", out, "--skip-failed")
@@ -96,7 +96,7 @@ def test_incomplete_output(infer: Infer, tmp_path: Path) -> None:
     assert out.read_text() == "mine"
     assert read_csv(tmp_path / "out.csv.part") == WANTED[:10] + WANTED[15:30] + WANTED[35:]
     result = infer(path, "-o", out, "--batch-size", 1, "--concurrency", 1, "--fail-fast", status=1)
-    assert result.stderr == "Error: Rows 12 to 12: 400: a row is not to my liking\n"
+    assert result.stderr == "Error: Rows 12 to 12: 400: Invalid text. Expected text without a fault.\n"
     assert read_csv(tmp_path / "out.csv.part") == WANTED[:11]
 
 

@@ -13,7 +13,7 @@ import numpy.typing
 import pandas as pd
 import pytest
 
-from app.inference.adapter import ModelAdapter
+from app.inference.predict_adapter import ModelAdapter
 from app.inference.predict_arguments import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata
@@ -266,10 +266,10 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
             r'"age": invalid shape. Expected .-1. .*, got \[\]',
         ),
         (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
-        (broken(takes_x, [declared("pd")]), "METADATA, .*on an input or output, got pd"),
-        (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*on an input or output, got nonsense"),
-        (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA: .*np, pd, str on a request, got nonsense"),
-        (broken(takes_x, [BYTES], content_type="base64"), "METADATA: .*on a request, got base64"),
+        (broken(takes_x, [declared("pd")]), "METADATA, .*for an input or output, got pd"),
+        (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*for an input or output, got nonsense"),
+        (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA: .*np, pd, str for a request, got nonsense"),
+        (broken(takes_x, [BYTES], content_type="base64"), "METADATA: .*for a request, got base64"),
         *(
             (
                 broken(takes_x, [MetadataTensor("x", "FP32", [-1], kind)]),

@@ -35,9 +35,9 @@ INPUT_CODECS = [NumpyCodec, StringCodec, Base64Codec, DatetimeCodec, PandasJsonC
 @pytest.mark.parametrize("named", ["nonsense", "", None, 5, [], {}])
 def test_find_codec_rejects_unknown_content_types(named: Any) -> None:
     """C2, C3: the error for an unknown content type lists the known content types of that level."""
-    with pytest.raises(InvalidInput, match="base64, datetime, np, pd_json, str on an input or output"):
+    with pytest.raises(InvalidInput, match="base64, datetime, np, pd_json, str for an input or output"):
         find_input_codec(named)
-    with pytest.raises(InvalidInput, match="np, pd, str on a request"):
+    with pytest.raises(InvalidInput, match="np, pd, str for a request"):
         find_request_codec(named)
 
 
@@ -77,9 +77,9 @@ def test_registers_input_codecs(registries: None) -> None:
     assert NumpyRequestCodec.decode_request(InferenceRequest([input_tensor])) == "ABC"
     assert Upper.can_encode("a")
     assert not Upper.can_encode(b"a")
-    with pytest.raises(InvalidInput, match="base64, datetime, lower, np, pd_json, str, upper on an input or output"):
+    with pytest.raises(InvalidInput, match="base64, datetime, lower, np, pd_json, str, upper for an input or output"):
         find_input_codec("other")
-    with pytest.raises(InvalidInput, match="np, pd, str on a request"):
+    with pytest.raises(InvalidInput, match="np, pd, str for a request"):
         find_request_codec("upper")
 
 
@@ -140,7 +140,7 @@ def test_registers_request_codecs(registries: None) -> None:
     assert find_request_codec("sum").decode_request(InferenceRequest(tensors)) == 6
     assert Sum.can_encode(1.5)
     assert not Sum.can_encode("a")
-    with pytest.raises(InvalidInput, match="instance, np, pd, str, sum on a request"):
+    with pytest.raises(InvalidInput, match="instance, np, pd, str, sum for a request"):
         find_request_codec("other")
 
 

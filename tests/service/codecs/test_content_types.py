@@ -102,7 +102,7 @@ def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
         .infer([("x", "FP32", [1], [1.5])], parameters={"content_type": "str"})
     )
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text == 'Input "x": invalid datatype. Expected BYTES for str, got FP32.'
+    assert response.text == 'Input "x": invalid datatype. Expected BYTES for content type str, got FP32.'
 
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
@@ -112,7 +112,7 @@ def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: A
     response = serve(describing_model(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
     assert response.kind == "INVALID_ARGUMENT"
     assert response.text.startswith(
-        'Input "x": invalid content_type. Expected one of base64, datetime, np, pd_json, str on an input or output'
+        'Input "x": invalid content_type. Expected one of base64, datetime, np, pd_json, str for an input or output'
     )
     assert response.text.endswith("got {}.".format(named or '""'))
 
@@ -127,7 +127,7 @@ def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation:
         .infer([TEXT], parameters={"content_type": named})
     )
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text == "Invalid content_type. Expected one of np, pd, str on a request, got {}.".format(
+    assert response.text == "Invalid content_type. Expected one of np, pd, str for a request, got {}.".format(
         named or '""'
     )
 
@@ -137,7 +137,7 @@ def test_rejects_content_types_that_are_not_strings(serve, form: str, value: Any
     """C2: a content type that is not a string is rejected."""
     response = serve(describing_model(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
     assert response.kind == "INVALID_ARGUMENT"
-    assert "np, pd, str on a request" in response.text
+    assert "np, pd, str for a request" in response.text
 
 
 def test_rejects_codecs_without_a_content_type() -> None:
@@ -211,7 +211,7 @@ def test_unknown_content_type_in_json_returns_400(serve, named: Any) -> None:
     }
     text = error_message(serve(describing_model(np.ndarray)).rest.post(envelope), 400)
     known = "base64, datetime, np, pd_json, str"
-    assert text == f'Input "x": invalid content_type. Expected one of {known} on an input or output, got {named}.'
+    assert text == f'Input "x": invalid content_type. Expected one of {known} for an input or output, got {named}.'
 
 
 def test_error_messages_are_the_same_on_every_transport(serve) -> None:

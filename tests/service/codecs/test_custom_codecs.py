@@ -70,7 +70,7 @@ def test_custom_input_codec(serve, bits: str) -> None:
     np.testing.assert_array_equal(decoded, expected[::-1])
     assert response.content_types == {"upside down": "png"}
     unknown = service.forms[bits].infer([("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"})
-    assert "base64, datetime, np, pd_json, png, str on an input or output" in unknown.text
+    assert "base64, datetime, np, pd_json, png, str for an input or output" in unknown.text
 
 
 def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
@@ -93,7 +93,7 @@ def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
     assert got(service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])])).startswith("Point ")
     response = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text == 'Input "x": invalid content_type. Expected Point for predict(), got ndarray.'
+    assert response.text == 'Input "x": invalid content_type. Expected one that decodes to Point, got ndarray.'
 
 
 def sums_model() -> Any:
@@ -140,5 +140,5 @@ def test_custom_request_codec(serve, form: str) -> None:
     assert response.kind == "ok", response.text
     assert response.outputs == {"y": ("FP64", [1], [13.0])}
     assert response.parameters["content_type"] == "total"
-    assert "np, pd, str, total on a request" in service.forms[form].infer(sent, parameters={"content_type": "x"}).text
+    assert "np, pd, str, total for a request" in service.forms[form].infer(sent, parameters={"content_type": "x"}).text
     assert service.forms[form].infer(sent, parameters={"content_type": "np"}).kind == "INVALID_ARGUMENT"

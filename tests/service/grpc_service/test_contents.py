@@ -30,7 +30,8 @@ def test_rejects_wrong_number_of_raw_entries(service, count: int) -> None:
         {"name": "b", "datatype": "INT64", "shape": [1]},
     ]
     response = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
-    check_invalid_argument(response, f"Invalid raw_input_contents. Expected one entry per input, got {count} for 2")
+    text = f"Invalid raw_input_contents. Expected one entry per input, got {count} for 2 inputs."
+    check_invalid_argument(response, text)
 
 
 def test_rejects_raw_entries_without_inputs(service) -> None:
@@ -43,7 +44,7 @@ def test_rejects_raw_entry_of_wrong_size(echoes, size: int, datatype: str) -> No
     """G2: the size of a raw entry must match the shape and datatype of its tensor."""
     client = echoes(datatype).grpc
     response = client.send(request(x(datatype, [2]), raw_input_contents=[bytes(size)]))
-    text = f"wrong number of bytes. Expected the size of the shape, got {size} for {datatype} [2] ("
+    text = f"wrong number of bytes. Expected the size that the shape requires, got {size} for {datatype} [2] ("
     check_invalid_argument(response, f'Input "x": {text}{len(pack(datatype, [0, 0]))} bytes)')
 
 
@@ -100,7 +101,7 @@ def test_ignores_unknown_fields_of_contents(echoes, datatype: str, count: int) -
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
 def test_rejects_missing_contents(echoes, contents: dict) -> None:
     """G3: missing or empty contents are rejected if the shape has elements."""
-    text = "wrong number of elements. Expected the product of the shape, got 0 for shape [1] (1 elements)"
+    text = "wrong number of elements. Expected the product of the dimensions, got 0 for shape [1] (1 elements)"
     check_invalid_argument(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}')
 
 
@@ -132,7 +133,7 @@ def test_rejects_contents_of_fp16(echoes, field: str) -> None:
     """G3: contents of FP16 are rejected, because it has only a raw form."""
     value = b"ab" if field == "bytes_contents" else 1
     response = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
-    check_invalid_argument(response, 'Input "x": FP16 has no contents. Use raw_input_contents.')
+    check_invalid_argument(response, 'Input "x": contents cannot represent FP16. Use raw_input_contents.')
 
 
 def test_fp16_raw(echoes) -> None:

@@ -106,7 +106,7 @@ def test_rejects_parameter_without_value(service) -> None:
     for holder in (on_request, on_input.inputs[0], on_output.outputs[0]):
         holder.parameters["odd"].SetInParent()
     for message in (on_request, on_input, on_output):
-        check_invalid_argument(service.grpc.send(message), '"odd". Expected a string, number or boolean, got none')
+        check_invalid_argument(service.grpc.send(message), '"odd". Expected a string, number or boolean, got null')
 
 
 def test_parameter_types(service) -> None:
@@ -172,7 +172,7 @@ def test_limits_inputs_and_outputs(serve, member: str) -> None:
     service = serve(models.two_by_two())
     empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
     code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
-    assert (code, text) == ("INVALID_ARGUMENT", f"Invalid {member}. Expected at most 65536, got 70000.")
+    assert (code, text) == ("INVALID_ARGUMENT", f"{member.title()}: too many. Expected at most 65536, got 70000.")
     envelope = {"inputs": [], "outputs": [], member: [{}] * 70_000}
     assert service.rest.post(envelope).get_json() == {"error": text}
 

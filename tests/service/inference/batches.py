@@ -41,7 +41,7 @@ class Model:
             wait_for(lambda: monotonic() > self.until)
             raise ValueError("bad")
         if FOREIGN in x:
-            raise InvalidInput("foreign")
+            raise InvalidInput("Invalid x. Expected another number.")
         return (x * 2)[: -1 if ODD in x else None]
 
 

@@ -99,7 +99,8 @@ def test_wrong_number_of_rows_is_a_model_error(serve: Callable[..., Service], fo
     response = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
     assert (response.kind, response.text) == (
         "INTERNAL",
-        'Output "y": predict() returned 1 rows for 2. Batching needs one output row per input row.',
+        'Output "y": predict() returned a wrong number of rows. Expected 2, got 1. '
+        "Batching needs one output row per input row.",
     )
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.inference.adapter import ModelAdapter
+from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import (
     MetadataTensor,
     ModelMetadata,
 )
 from tests.service import models
-from tests.service.inference.adapter_calls import X
+from tests.service.inference.predict_adapter_calls import X
 
 
 def takes_other(_, other): ...

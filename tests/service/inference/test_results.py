@@ -12,7 +12,7 @@ from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service import models
-from tests.service.inference.adapter_calls import call
+from tests.service.inference.predict_adapter_calls import call
 
 
 def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)) -> Any:
@@ -78,10 +78,10 @@ def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[i
             (-1,),
             "Expected INT64 from .*, got 18446744073709551615",
         ),
-        ([1e39], "FP32", (-1,), "value out of range. Expected FP32 of at most .*, got 1e.39"),
+        ([1e39], "FP32", (-1,), "value out of range. Expected FP32 within .*, got 1e.39"),
         ([[1.0]], "FP32", (-1,), r"invalid shape. Expected \[-1\], got \[1,1\]"),
         ([1.0, 2.0], "FP32", (3,), r"invalid shape. Expected \[3\], got \[2\]"),
-        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'Output "y": .*data is not an array. Got .*. Pad rows to one length'),
+        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'Output "y": .*data is not an array. Got .*. Pad rows to the same'),
         (
             np.ma.array([1, 2], mask=[0, 1]),
             "INT64",

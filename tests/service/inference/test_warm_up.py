@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.api import ConfigurationError
-from app.inference.startup_errors import reason
+from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceRequest, MetadataTensor
 from tests.service import models
@@ -101,7 +101,7 @@ def test_rejects_examples_with_datetime_objects(serve) -> None:
 
 def test_import_error_without_a_module_name() -> None:
     """The error message suggests installing the package, even if the exception does not name the module."""
-    assert reason(ModuleNotFoundError("no GPU here")).startswith(
+    assert describe_error(ModuleNotFoundError("no GPU here")).startswith(
         "ModuleNotFoundError: no GPU here. Install its package"
     )
 

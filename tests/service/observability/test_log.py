@@ -128,7 +128,7 @@ def test_every_logger_uses_the_format(run: Run) -> None:
         ("gunicorn.error", "Starting gunicorn "),
         ("gunicorn.error", "Handling signal: term"),
         ("gunicorn.error", "Shutting down: Master"),
-        ("app.runtime.lifecycle", "Loaded the model in "),
+        ("app.runtime.worker_lifecycle", "Loaded the model in "),
         ("py.warnings", "UserWarning: "),
     ]:
         assert any(each == logger and said in message for each, message in messages), said
@@ -147,7 +147,7 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
     assert (talked["size"], talked["text"]) == (1, FORGED)
     assert failed["message"].startswith("Cannot write a record of ")
     assert "apps.py" in failed["message"]
-    (raised,) = run.lines_of(f"{protocol}-fail", "app.inference.adapter")
+    (raised,) = run.lines_of(f"{protocol}-fail", "app.inference.predict_adapter")
     assert (raised["level"], raised["message"]) == ("ERROR", "predict() raised an exception")
     assert "Traceback" in raised["stacktrace"]
     assert "ValueError" in raised["stacktrace"]

@@ -38,7 +38,7 @@ def test_environment_enables_traces(
     monkeypatch.delitem(sys.modules, "app.observability.spans", raising=False)
     tensors = [MetadataTensor("x", "FP32", [-1])]
     assert make_spans(ModelMetadata("m", "1", "p", tensors, tensors)) is None
-    assert ("No traces" in caplog.text) == wanted
+    assert ("Tracing is disabled" in caplog.text) == wanted
 
 
 def test_missing_packages_disable_traces(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_missing_packages_disable_traces(tmp_path: Path) -> None:
     with gunicorn(ROOT, "tests.service.apps:echoing()", **settings) as service:
         pass
     assert (
-        "WARNING app.observability.tracing: No traces: No module named 'opentelemetry'. Install the packages: "
+        "WARNING app.observability.tracing: Tracing is disabled: No module named 'opentelemetry'. Install the packages"
         in service.last_words
     )
     assert "pip install -e '.[tracing]'" in service.last_words

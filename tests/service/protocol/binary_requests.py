@@ -34,5 +34,5 @@ def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None,
 
 
 def wrong_size(name: str, got: int, tensor: str, size: int) -> str:
-    problem = "wrong number of bytes. Expected the size of the shape"
+    problem = "wrong number of bytes. Expected the size that the shape requires"
     return f'Input "{name}": {problem}, got {got} for {tensor} ({size} bytes).'

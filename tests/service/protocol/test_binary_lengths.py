@@ -100,7 +100,8 @@ def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) 
 def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
     """B5, R9: the size that a shape requires is computed without overflow."""
     message = error_message(send(echoes, "FP32", shape, bytes(4)), 400)
-    assert message.startswith('Input "x": wrong number of bytes. Expected the size of the shape, got 4 for FP32 [')
+    expected = "Expected the size that the shape requires, got 4 for FP32 ["
+    assert message.startswith(f'Input "x": wrong number of bytes. {expected}')
     assert message.endswith(f"({size} bytes).")
 
 

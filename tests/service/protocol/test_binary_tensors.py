@@ -59,20 +59,20 @@ EITHER = 'Input "a": invalid data. Expected either data or binary_data_size'
 def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
     """B1: a BOOL byte other than 0 or 1 is rejected."""
     text = error_message(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
-    assert text == f'Input "x": invalid data. Expected bytes 0 or 1 for BOOL, got {octet}.'
+    assert text == f'Input "x": invalid data. Expected bytes with the value 0 or 1 for BOOL, got {octet}.'
 
 
 @pytest.mark.parametrize(
     ("size", "text"),
     [
-        (True, "got True."),
-        (False, "got False."),
-        ("16", "got 16."),
+        (True, "got true."),
+        (False, "got false."),
+        ("16", 'got "16".'),
         (16.0, "got 16.0."),
         (-4, "got -4."),
         (10**20, "got 1e+20."),
         ([16], "got [16]."),
-        (None, "got None."),
+        (None, "got null."),
         ({}, "got {}."),
     ],
 )
@@ -80,7 +80,7 @@ def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None
     """B2: a binary_data_size that is not an integer of at least 0 is rejected."""
     head, blob = tensor("a", True, parameters={"binary_data_size": size})
     message = error_message(service.rest.post({"inputs": [head]}, blob), 400)
-    assert message.startswith('Input "a": parameters: invalid parameter "binary_data_size". Expected ')
+    assert message.startswith('Input "a": invalid parameter "binary_data_size". Expected ')
     assert message.endswith(text)
 
 

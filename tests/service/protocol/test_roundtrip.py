@@ -251,7 +251,7 @@ def test_fp16_is_raw_on_grpc(datatype: str) -> None:
     typed = messages.ModelInferRequest(
         inputs=[{"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}]
     )
-    with pytest.raises(InvalidInput, match="FP16 has no contents. Use raw_input_contents"):
+    with pytest.raises(InvalidInput, match="contents cannot represent FP16. Use raw_input_contents"):
         converters.read_request(typed, [])
 
 

@@ -95,7 +95,7 @@ def test_fast_check_agrees_with_marshmallow(serve, switch: str) -> None:
 def test_rejects_null_as_tensor(serve, member: str) -> None:
     """R19: the message for null in place of a tensor names what is expected."""
     response = serve(models.two_by_two()).client.post(INFER, json={**GOOD, member: [None]})
-    assert response.json == {"error": f"Invalid {member}[0]. Expected an object, got None."}
+    assert response.json == {"error": f"Invalid {member}[0]. Expected an object, got null."}
 
 
 def test_limit_of_errors(serve) -> None:

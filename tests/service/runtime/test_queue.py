@@ -21,10 +21,10 @@ def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol:
     running = [client.begin("rest", "first")]
     running += [client.wait(each, f"{each} waits") for each in BOTH]
     wait_for(client.is_full)
-    assert client.infer(protocol, "refused") == {"rest": "UNAVAILABLE", "grpc": "RESOURCE_EXHAUSTED"}[protocol]
+    assert client.infer(protocol, "rejected") == {"rest": "UNAVAILABLE", "grpc": "RESOURCE_EXHAUSTED"}[protocol]
     (tmp_path / "go").touch()
     assert {each.result() for each in running} == {"ok"}
-    assert not client.has_begun("refused")
+    assert not client.has_begun("rejected")
     assert client.infer(protocol, "later") == "ok"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.server.worker_state import PLACES, READY, STARTING, STOPPING, WorkerState
+from app.server.shared_state import PLACES, READY, STARTING, STOPPING, SharedState
 from tests.service.processes import gunicorn, python_path, wait_for, workers
 from tests.service.projects import edit, make_project
 from tests.service.runtime.waiting_client import ROOT, serve
@@ -20,15 +20,15 @@ from tests.service.runtime.waiting_client import ROOT, serve
 
 def test_state_of_a_worker_never_goes_back() -> None:
     """All processes see the state of a worker, which never goes back, until a new worker gets its place."""
-    states = WorkerState()
+    shared = SharedState()
     for state in (STOPPING, READY):
-        (child := multiprocessing.get_context("fork").Process(target=states.set_state, args=(1, state))).start()
+        (child := multiprocessing.get_context("fork").Process(target=shared.set_state, args=(1, state))).start()
         child.join()
-    assert states.state(1) == STOPPING
-    assert not states.has_ready()
+    assert shared.state(1) == STOPPING
+    assert not shared.has_ready()
     for state in (STARTING, READY):
-        states.set_state(1 + PLACES, state)
-    assert states.has_ready()
+        shared.set_state(1 + PLACES, state)
+    assert shared.has_ready()
 
 
 def test_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Client:
 
     def is_full(self) -> bool:
         """Return true if the queue is full. If it is not, this request exceeds its short deadline."""
-        return self.infer("rest", "refused", MICROSECONDS // 100) == "UNAVAILABLE"
+        return self.infer("rest", "rejected", MICROSECONDS // 100) == "UNAVAILABLE"
 
     def wait(self, protocol: str, name: str) -> Future[str]:
         """Call infer() in a thread, and repeat it while the service rejects the request."""

@@ -11,19 +11,19 @@ import signal
 from gunicorn.arbiter import Arbiter
 
 from app.server.arbiter import RollingArbiter
+from app.server.shared_state import READY, SharedState
 from app.server.worker import Worker
-from app.server.worker_state import READY, WorkerState
 
 workers = 2
-states = WorkerState()
+shared = SharedState()
 
 
 def on_starting(server: Arbiter) -> None:
-    RollingArbiter.take_over(server, states, lambda: None)
+    RollingArbiter.take_over(server, shared, lambda: None)
 
 
 def post_worker_init(worker: Worker) -> None:
-    states.set_state(worker.age, READY)
+    shared.set_state(worker.age, READY)
     os.kill(worker.ppid, signal.SIGCHLD)  # the arbiter checks which workers can stop
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import os
+import re
 import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from tests.service.processes import Running, wait_for, workers
-from tests.service.server.standalone import SECONDS, start
+from tests.service.server.standalone import ROOT, SECONDS, exchange, read_replies, start
 
 
 @pytest.fixture
@@ -64,3 +67,19 @@ def test_sighup(service: Running) -> None:
             thread.join()
     assert replies.keys() == {"200"}, replies
     assert "SIGKILL" not in service.log()
+
+
+def test_readme_examples(tmp_path: Path) -> None:
+    """The modules in the README serve requests, also after a reload."""
+    text = (ROOT / "app" / "server" / "README.md").read_text()
+    for name, content in zip(
+        ("my_module", "my_config"), re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL), strict=True
+    ):
+        (tmp_path / f"{name}.py").write_text(content)
+    options = ["-c", "python:my_config", "-k", "my_module.MyWorker", "--workers", "2"]
+    path = os.pathsep.join(map(str, (tmp_path, ROOT)))
+    with start(*options, app="my_module:application", PYTHONPATH=path) as service:
+        wait_for(lambda: len(workers(service)) == 2)
+        replace_workers(service)
+        [reply] = read_replies(exchange(service.http_port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+        assert reply.body == b"Hello\n"

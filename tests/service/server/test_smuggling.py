@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.service.processes import Running
+from tests.service.reviewed_messages import check_messages
 from tests.service.server.h11_requests import SeenRequest, parse_with_h11
 from tests.service.server.malformed_streams import STREAMS, Stream
 from tests.service.server.standalone import Reply, exchange, read_replies, start
@@ -64,6 +65,13 @@ def test_pipelined_stream(service: Running, stream: Stream) -> None:
         follows = (200,) if stream.statuses[-1] == 200 else ()
         assert tuple(reply.status for reply in replies) == stream.statuses + follows
         assert [target for _, target, _ in seen].count("/follower") == len(follows)
+
+
+def test_messages_are_reviewed(service: Running) -> None:
+    """The file messages.txt contains the error messages of all streams."""
+    replies = [reply for stream in STREAMS for reply in send(service, stream.data)[0] if reply.status != 200]
+    messages = [json.loads(reply.body)["error"] for reply in replies]
+    check_messages("Malformed HTTP (tests/service/server/test_smuggling.py)", messages)
 
 
 def test_h11_finds_the_valid_requests() -> None:

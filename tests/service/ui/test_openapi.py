@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from app.inference.triton import config_tensor
+from app.inference.triton_extensions import config_tensor
 from app.protocol.datatypes import DATATYPES
 from app.protocol.types import MetadataTensor
 from app.rest.schemas import InferenceRequestSchema, RequestInputSchema

@@ -1,4 +1,4 @@
-"""The adapter around the owner's module: calls predict() with a request's inputs and validates its result."""
+"""Adapter for predict.py: calls predict() with the inputs of a request and validates the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelAdapter:
-    """METADATA, load() and predict() of one module. Raise ConfigurationError if they do not match each other."""
+    """METADATA, load() and predict() of one module. Raise ConfigurationError if they are inconsistent."""
 
     def __init__(self, module: Any):
         for name in ("METADATA", "load", "predict"):
@@ -40,7 +40,7 @@ class ModelAdapter:
         self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
 
     def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
-        """Return the outputs of predict() by name, and the parameters of the response.
+        """Call predict(). Return its outputs by name, and the parameters of the response.
 
         Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
         returns a result that does not match METADATA.
@@ -54,7 +54,7 @@ class ModelAdapter:
             raise
         except InferenceError:
             raise
-        except BaseException as error:  # a panic of Rust code, or SystemExit, is an error of the model, too
+        except BaseException as error:  # includes SystemExit and panics of Rust extensions
             logger.exception("predict() raised an exception")
             raise ModelError(format_error(error)) from error
 
@@ -63,9 +63,9 @@ class ModelAdapter:
         return match_inputs(request, self.inputs, self.optional)
 
     def warm_up(self, model: Any) -> None:
-        """Call warm_up(), or predict() with EXAMPLE, or predict() with ones if all inputs are numbers.
+        """Call warm_up() if it is defined. Otherwise, call predict() with EXAMPLE, or with ones for numeric inputs.
 
-        Errors pass through, but an exception that ones cause is only logged, because ones may not be valid input.
+        Exceptions propagate. If predict() raises one for ones, it is only logged, because ones may be invalid input.
         """
         if self._warm_up is not None:
             self._warm_up(model)
@@ -87,7 +87,7 @@ class ModelAdapter:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
         try:
             if not isinstance(example, dict):
-                raise InvalidInput(expected="a dict of values by input", got=type(example).__name__)
+                raise InvalidInput(expected="a dict of values by input name", got=type(example).__name__)
             if unknown := example.keys() - self.inputs.keys():
                 raise InvalidInput("unknown input", expected=join_names(self.inputs), got=join_names(unknown))
             request = InferenceRequest([make_input(self.inputs[name], values) for name, values in example.items()])
@@ -97,7 +97,7 @@ class ModelAdapter:
         return request
 
     def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values in predict()'s result by output, and the parameters of the response."""
+        """Return the values of predict()'s result by output name, and the parameters of the response."""
         if result is None:
             raise ModelError("predict() returned None", remedy=f"return a dict with {join_names(self.outputs)}")
         if isinstance(result, dict):
@@ -116,10 +116,10 @@ class ModelAdapter:
         return outputs, parameters
 
     def _outputs_by_position(self, result: Any) -> dict[str, Any]:
-        """Return the values of a tuple by output, or a single value as the only output."""
+        """Return the elements of a tuple by output name. A value of another type is the only output."""
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
-            got = "a list, which is one value," if isinstance(result, list) else f"{len(values)} value(s)"
+            got = "a list (one value)" if isinstance(result, list) else f"{len(values)} value(s)"
             remedy = f"return a tuple, or a dict with {join_names(self.outputs)}"
             raise ModelError(f"predict() returned {got} for {len(self.outputs)} outputs", remedy=remedy)
         return dict(zip(self.outputs, values, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.inference.adapter import ModelAdapter
+from app.inference.predict_adapter import ModelAdapter
 from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
 
 

@@ -1,4 +1,4 @@
-"""Memory that all processes of the service share: the state of each worker, and why workers cannot start."""
+"""Shared memory of all processes of the service: the state of each worker, and the reason of a failed start."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 PLACES = 2**16
 REASON_BYTES = 2**12
 STOP_SECONDS = 0.5
-STARTING, READY, STOPPING, ENDED = range(4)  # the states of a worker, in their order
+STARTING, READY, STOPPING, ENDED = range(4)  # states of a worker, in order
 
 
-class WorkerState:
-    """Created before the workers are forked. It has a byte for each worker, at its age modulo PLACES.
+class SharedState:
+    """Shared state, created before the workers are forked. Each worker has one byte, at its age modulo PLACES.
 
-    The last byte is the master's: whether the whole service stops.
+    The last byte is STOPPING if the whole service stops.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class WorkerState:
         return self._states[age % PLACES]
 
     def set_state(self, age: int, state: int) -> None:
-        """Record the state of a worker. It never goes back, but a new worker can get an old one's place."""
+        """Record the state of a worker. It only advances, except that a new worker can reuse an old one's place."""
         place = age % PLACES
         if state == STARTING or state > self._states[place]:
             self._states[place] = state
@@ -46,7 +46,7 @@ class WorkerState:
         return self._states[PLACES] == STOPPING
 
     def wait_for_stop(self) -> bool:
-        """Return whether the service stops. A worker can get a signal before the master records the stop."""
+        """Return True if the whole service stops. A worker can receive a signal before the master records the stop."""
         end = time.monotonic() + STOP_SECONDS
         while not self.is_stopping and time.monotonic() < end:
             time.sleep(STOP_SECONDS / 50)
@@ -54,7 +54,7 @@ class WorkerState:
 
     @property
     def reason(self) -> str:
-        """Return why the workers that were started last failed, as the first of them reported it, or ""."""
+        """Return the reason of the first failure among the workers that were started last, or ""."""
         return self._reason[1:].rstrip(b"\0").decode(errors="replace")
 
     @reason.setter
@@ -63,8 +63,8 @@ class WorkerState:
         self._reason[:] = bytes([bool(reason)]) + text.ljust(REASON_BYTES - 1, b"\0")
 
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
-        """Exit, because this worker cannot start. The first of several workers reports why, and logs the traceback."""
-        is_first, self._reason[0] = not self._reason[0], 1  # at once, since the others may fail at the same time
+        """Exit, because this worker cannot start. The first failed worker records `reason` and logs the traceback."""
+        is_first, self._reason[0] = not self._reason[0], 1  # set first, because other workers may fail at the same time
         if is_first:
             self.reason = reason
             if exc_info:

@@ -1,4 +1,4 @@
-"""The work of gunicorn.conf.py, in the master and in each worker."""
+"""Implementation of gunicorn's server hooks, in the master and in each worker."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gunicorn.arbiter import Arbiter
 
 from app.config.resources import configure_malloc, limit_library_threads, release_free_memory
 from app.config.settings import Settings, find_warnings, read_settings
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.observability.metric_files import create_directory, find_free_slot, remove_directory, take_slot, use_slots
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
-from app.runtime.lifecycle import ServiceLifecycle
 from app.runtime.preload import PreloadingArbiter
+from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
+from app.server.shared_state import ENDED, SharedState
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
-from app.server.worker_state import ENDED, WorkerState
 
 logger = logging.getLogger("app")
 
-states = WorkerState()  # of this master and its workers
+shared = SharedState()  # shared by this master and its workers
 
 
 def configure() -> Settings:
@@ -50,7 +50,7 @@ def exit_with_error(problem: str) -> NoReturn:
 
 
 class Logger(glogging.Logger):
-    """Sends gunicorn's lines to our log, unless they go to a file of their own."""
+    """Passes gunicorn's records to the root logger, unless a file is configured for them."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -64,40 +64,40 @@ class ServiceWorker(Worker):
     """Serves the application that create_app() returns."""
 
     def load_wsgi(self) -> None:
-        """Import the application. If that fails, report the reason in one line and the owner's part of a traceback."""
+        """Import the application. If that fails, log a one-line reason and the traceback from predict.py on."""
         try:
             super().load_wsgi()
-            self.lifecycle = ServiceLifecycle(self.wsgi, self, read_settings(), states, self.accept_connections)
-        except BaseException as error:  # SystemExit of predict.py, or a panic of Rust
-            problem = "The application cannot be imported"
-            states.exit_worker(problem, reason(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
+            self.lifecycle = WorkerLifecycle(self.wsgi, self, read_settings(), shared, self.accept_connections)
+        except BaseException as error:  # includes SystemExit and panics of Rust extensions
+            problem = "Cannot import the application"
+            shared.exit_worker(problem, describe_error(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
-    """Check what can be checked before the first fork, and take over gunicorn's arbiter."""
+    """Check the settings and the ports before the first fork, and replace gunicorn's arbiter."""
     for warning in find_warnings(settings):
         logger.warning(warning)
     if "metric_compaction" not in settings.disable_optimizations:
         use_slots()
     if "rolling_reload" not in settings.disable_optimizations:
         arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
-        arbiter.take_over(server, states, read_settings)
-    # Workers share GRPC_PORT by SO_REUSEPORT, and would share it with another program.
+        arbiter.take_over(server, shared, read_settings)
+    # Workers share GRPC_PORT with SO_REUSEPORT, which would also allow another program on the port.
     problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
-    if problem and "GUNICORN_PID" not in os.environ:  # set for an upgrade in place, where the old master has the ports
+    if problem and "GUNICORN_PID" not in os.environ:  # set in an upgrade (USR2), when the old master has the ports
         exit_with_error(problem)
 
 
 def prepare_fork(server: Arbiter, worker: Any) -> None:
-    """Give a new worker a name for its metric files, and prepare the memory that it will share."""
+    """Assign a slot for metric files to a new worker, and prepare the memory for copy-on-write."""
     worker.slot = find_free_slot([other.slot for other in server.WORKERS.values()])
     gc.collect()
     release_free_memory()
-    gc.freeze()  # otherwise the collector of each worker writes to the pages of these objects, and they are not shared
+    gc.freeze()  # otherwise, garbage collection in a worker writes to these objects, which copies their pages
 
 
 def prepare_worker(worker: Any) -> None:
-    """Log and count in this process, and defer load(). Call this after the fork."""
+    """Set up logging and metrics in this process, and defer load(). Call this after the fork."""
     log.handler.start()
     take_slot(worker.slot)
     is_load_deferred.set(True)
@@ -107,23 +107,23 @@ def start_worker(worker: Any, settings: Settings) -> None:
     """Start the lifecycle of a worker. gunicorn's own workers always accept connections."""
     if not isinstance(worker, ServiceWorker):
         accept_signals()
-        worker.lifecycle = ServiceLifecycle(worker.wsgi, worker, settings, states, lambda: None)
+        worker.lifecycle = WorkerLifecycle(worker.wsgi, worker, settings, shared, lambda: None)
     worker.lifecycle.start()
 
 
 def finish_worker(server: Arbiter, worker: Any) -> None:
-    """Forget a worker that has ended. The rolling arbiter checks whether it ever was ready."""
+    """Clean up after a worker that has exited. The rolling arbiter checks if its start failed."""
     from prometheus_client.multiprocess import mark_process_dead
 
-    for name in (worker.slot, worker.pid):  # by which its files are called, with and without compaction
+    for name in (worker.slot, worker.pid):  # the names of its metric files, with and without compaction
         mark_process_dead(name)
     if isinstance(server, RollingArbiter):
         server.handle_worker_exit(worker)
     else:
-        states.set_state(worker.age, ENDED)
+        shared.set_state(worker.age, ENDED)
 
 
 def finish_master(server: Arbiter) -> None:
     remove_directory(server.pid)
-    if states.reason and getattr(server, "has_failed", True):  # False: it ran, and was stopped
-        logger.critical("Cannot start: %s", states.reason)
+    if shared.reason and getattr(server, "has_failed", True):  # False after a successful start
+        logger.critical("Cannot start: %s", shared.reason)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.protocol import fast_json
+from app.protocol import json_parser
 from app.protocol.errors import InvalidInput
-from app.protocol.fast_json import MIN_BODY, read_numbers
+from app.protocol.json_parser import MIN_BODY, read_numbers
 from app.rest.request_reader import read_request
 from tests.service import models
 from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, VALUES
@@ -171,7 +171,7 @@ def test_disable_optimizations_turns_the_fast_path_off(
             parsed.append(text)
             return super().parse(text)
 
-    monkeypatch.setattr(fast_json, "simdjson", SimpleNamespace(Parser=Parser))
+    monkeypatch.setattr(json_parser, "simdjson", SimpleNamespace(Parser=Parser))
     service = serve(models.echo("FP32", [-1]), disable_optimizations=frozenset(disabled))
     response = service.client.post("/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING)
     assert response.json["outputs"][0]["data"] == [1, 2.5]

@@ -1,4 +1,4 @@
-"""Model configuration and repository index for Triton's tools (T1, T2), in the JSON form of Triton's messages."""
+"""Model configuration and repository index for Triton's tools (T1, T2), in JSON, as in Triton's protobuf messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.protocol.types import MetadataTensor, ModelMetadata
 
 
 def model_config(metadata: ModelMetadata, optional: Container[str]) -> dict[str, Any]:
-    """Return the model configuration (T1). Shapes are whole, because Triton's tools do not batch requests for us."""
+    """Return the model configuration (T1). Shapes include the batch dimension, because max_batch_size is 0."""
     inputs = [{**config_tensor(tensor), "optional": tensor.name in optional} for tensor in metadata.inputs]
     outputs = [config_tensor(tensor) for tensor in metadata.outputs]
     head = {"name": metadata.name, "platform": metadata.platform, "max_batch_size": 0}
@@ -22,7 +22,7 @@ def config_tensor(tensor: MetadataTensor) -> dict[str, Any]:
 
 
 def repository_index(metadata: ModelMetadata, ready: bool, ready_only: bool) -> list[dict[str, str]]:
-    """Return the model and its state (T2), or nothing if only ready models are requested and it is not ready."""
+    """Return the model and its state (T2), or an empty list if `ready_only` is set and it is not ready."""
     if ready_only and not ready:
         return []
     state, reason = ("READY", "") if ready else ("UNAVAILABLE", "not loaded")

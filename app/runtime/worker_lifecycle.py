@@ -1,4 +1,4 @@
-"""The life of a worker: it loads the model while it responds to probes, accepts connections, and stops in order."""
+"""Lifecycle of a worker: model load, readiness and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
-from app.inference.startup_errors import exc_info_of, reason
+from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.server.interfaces import Server
-from app.server.worker_state import READY, STOPPING, WorkerState
+from app.server.shared_state import READY, STOPPING, SharedState
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class ServiceLifecycle:
-    """Runs both protocols of one worker on the data plane of `app`. `accept` makes the server accept connections."""
+class WorkerLifecycle:
+    """Starts and stops both protocols in a worker. `accept` makes the HTTP server accept connections."""
 
     max_body_setting = "MAX_REQUEST_BYTES"
 
-    def __init__(self, app: Flask, server: Server, settings: Settings, states: WorkerState, accept: Callable[[], None]):
-        self.app, self.server, self.settings, self.states, self.accept = app, server, settings, states, accept
+    def __init__(self, app: Flask, server: Server, settings: Settings, shared: SharedState, accept: Callable[[], None]):
+        self.app, self.server, self.settings, self.shared, self.accept = app, server, settings, shared, accept
         self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
@@ -41,16 +41,16 @@ class ServiceLifecycle:
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load the model in a thread, unless the master does. If no worker is ready, respond to probes until then."""
+        """Load the model in a thread, unless the master does. If no worker is ready, accept probes immediately."""
         self.service.metrics.start()
         self.plane.observer_queue.start(AccessLog(self.settings.log_format))
-        if not self.states.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade, old workers are ready
+        if not self.shared.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade (USR2), old workers serve
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def load(self) -> None:
-        """Load the model unless the master did, warm it up and accept connections."""
+        """Load the model unless the master has loaded it. Warm it up and accept connections."""
         if not self.plane.is_loaded:
             with self.exit_on_error("load()"):
                 self.plane.load()
@@ -67,21 +67,21 @@ class ServiceLifecycle:
             yield
         except BaseException as error:
             keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
-            problem = f"{step} failed. {keeping if self.states.has_ready() else 'The service does not start'}"
-            self.service.metrics.workers.set(0)  # gunicorn calls child_exit only if the start succeeded
-            cause = f"{step} failed: {reason(error)}"
-            self.states.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
+            problem = f"{step} failed. {keeping if self.shared.has_ready() else 'The service does not start'}"
+            self.service.metrics.workers.set(0)  # gunicorn calls child_exit only after a successful start
+            cause = f"{step} failed: {describe_error(error)}"
+            self.shared.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
     def mark_ready(self) -> None:
-        self.states.set_state(self.server.age, READY)
+        self.shared.set_state(self.server.age, READY)
         logger.info("Worker %d is ready", os.getpid())
-        with suppress(OSError):  # the master has ended
-            os.kill(self.server.ppid, signal.SIGCHLD)  # the master looks which workers can stop
+        with suppress(OSError):  # the master has exited
+            os.kill(self.server.ppid, signal.SIGCHLD)  # wake the master, which stops old workers
         if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
             print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)
 
     def open(self) -> None:
-        """Accept connections of both protocols."""
+        """Start the gRPC server, and accept connections of both protocols."""
         with self.exit_on_error("Opening the ports"):
             if self.grpc is None:
                 self.grpc = self.service.make_grpc_server()
@@ -90,16 +90,16 @@ class ServiceLifecycle:
             self.accept()
 
     def on_stop(self) -> None:
-        """If the whole service stops, report "not ready" and still respond."""
-        self.states.set_state(self.server.age, STOPPING)
-        self.plane.is_stopping = is_stopping = self.states.wait_for_stop()
+        """If the whole service stops, report "not ready". Requests are still accepted."""
+        self.shared.set_state(self.server.age, STOPPING)
+        self.plane.is_stopping = is_stopping = self.shared.wait_for_stop()
         if not (is_stopping and self.plane.is_loaded):
             self.drain_seconds = 0  # other workers serve, or this service was never ready
         if is_stopping and self.grpc:
             self.grpc.report_stopping()
 
     def on_drain_end(self) -> None:
-        """Refuse new gRPC calls. Running calls finish alongside REST's requests."""
+        """Reject new gRPC calls. Running calls finish in parallel with REST requests."""
         if self.grpc:
             self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,))
             self.closing.start()
@@ -108,13 +108,13 @@ class ServiceLifecycle:
         return self.closing is not None and self.closing.is_alive()
 
     def should_accept(self) -> bool:
-        return self.plane.is_warm or not self.states.has_ready()
+        return self.plane.is_warm or not self.shared.has_ready()
 
     def is_service_stopping(self) -> bool:
-        return self.states.is_stopping
+        return self.shared.is_stopping
 
     def close(self) -> None:
-        """Finish what runs, and write the last metrics, log lines and spans. Every way out of a worker calls this."""
+        """Finish running calls, and write the last metrics, log lines and spans. Called whenever a worker exits."""
         if self.closing is None:
             self.on_stop()
             self.on_drain_end()
@@ -123,14 +123,14 @@ class ServiceLifecycle:
         self.plane.close()
         handler.flush()
         status = getattr(sys.exc_info()[1], "code", None)
-        # Threads of the model have a second to end by themselves. Python would wait for them forever.
+        # Exit after one second, because Python would wait for running threads of the model.
         timer = threading.Timer(1, os._exit, [status if isinstance(status, int) else 0])
         timer.daemon = True
         timer.start()
 
 
 def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> None:
-    """Print the addresses, the process id and a call to try. With LOG_FORMAT=json, log the addresses."""
+    """Print the addresses, the process id and an example command. With LOG_FORMAT=json, log the addresses."""
     from app.inference.example import curl_command
 
     metadata, here = plane.metadata(), settings.with_local_host()

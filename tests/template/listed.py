@@ -1,0 +1,86 @@
+"""The commands on pages that the tests do not execute."""
+
+from __future__ import annotations
+
+import re
+
+# They need docker, a cluster, the template's address or packages. test_blocks.py checks them without running them.
+LISTED = {
+    "README.md": [
+        "git clone TEMPLATE_URL cookiecutter-open-inference && cd cookiecutter-open-inference",
+        "tools/bin/pip install cookiecutter",
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "docker compose -f deploy/compose.yaml up",
+        "helm install open-inference-service deploy/helm",
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+    ],
+    "docs/batch-tools.md": [
+        ".venv/bin/python -m pip install --editable '.[batch]'",
+    ],
+    "docs/deployment.md": [
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "docker run --name inference --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \\\n"
+        "    -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 open-inference-service:0.1.0",
+        "docker stop -t 45 inference",
+        "CPUS=2 MEMORY=2g docker compose -f deploy/compose.yaml up --build",
+        "docker build -f deploy/Dockerfile -t registry.example.com/inference:0.1.0 .",
+        "docker push registry.example.com/inference:0.1.0",
+        "helm install open-inference-service deploy/helm --wait --set image.repository=registry.example.com/inference",
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+    ],
+    "docs/guides/secrets.md": [
+        "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",
+        "kubectl create secret generic weights-token --from-file=token=secrets/token.txt",
+        "helm upgrade --install NAME deploy/helm --values my-values.yaml",
+    ],
+    "docs/kserve.md": [
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+        "kubectl wait --for=condition=Ready inferenceservice/open-inference-service --timeout=5m",
+        "kubectl delete inferenceservice open-inference-service",
+        "kubectl port-forward deployment/open-inference-service-predictor 8080:8080 8081:8081",
+        "SERVICE_HOST=$(kubectl get inferenceservice open-inference-service -o jsonpath='{.status.url}' | cut -d/ -f3)",
+    ],
+    "docs/monitoring.md": [".venv/bin/python -m pip install --editable '.[tracing]'"],
+    "docs/page.md": [".venv/bin/pip install openapi-spec-validator"],
+    "docs/releases.md": ["make lock", "make lock ARGS=--upgrade", "make lock EXTRAS=tracing"],
+    "docs/tutorial.md": [
+        "tools/bin/pip install cookiecutter",
+        "docker build -f deploy/Dockerfile -t house-prices:0.1.0 .",
+        "docker run --rm -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 house-prices:0.1.0",
+        "docker tag house-prices:0.1.0 registry.example.com/team/house-prices:0.1.0",
+        "docker push registry.example.com/team/house-prices:0.1.0",
+        "helm install house-prices deploy/helm --set image.repository=registry.example.com/team/house-prices --wait",
+        "kubectl port-forward service/house-prices 8080:8080",
+    ],
+    "docs/upgrading.md": [
+        "pip install cruft",
+        "cruft create TEMPLATE_URL",
+        "cruft update",
+        "make lock",
+        "cruft link TEMPLATE_URL --checkout COMMIT",
+    ],
+    "deploy/helm/README.md": [
+        "kubectl create secret generic certificate --from-file tls.crt --from-file tls.key --from-file ca.crt",
+        "kubectl create secret generic keys --from-file keys.txt",
+        "helm install open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml",
+        "helm test open-inference-service",
+        "helm upgrade open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml",
+        "helm rollback open-inference-service",
+        "helm uninstall open-inference-service",
+    ],
+    "{{cookiecutter.project_slug}}/README.md": [
+        "make lock",
+        "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
+        "docker compose -f deploy/compose.yaml up",
+        "helm install open-inference-service deploy/helm",
+        "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+        "cruft check",
+        "cruft diff",
+        "cruft update",
+    ],
+}
+# Docker, Kubernetes, the template's address, and installations of packages.
+PERMITTED = re.compile(
+    r"([A-Z]+=\S+ )*docker |([A-Z_]+=\$\()?kubectl |helm |cruft |git clone |make lock\b"
+    r"|(\S+/python -m )?(\S+/)?pip install "
+)
