@@ -95,7 +95,6 @@ def tables(session: Session) -> Iterator[None]:
     folder = session.folder
     flowers = pd.DataFrame(np.random.default_rng(0).uniform(1, 7, (150, 4)).round(1), columns=COLUMNS)
     failing = flowers.assign(sepal_length=[*flowers["sepal_length"][:-1], "x"])
-    flowers.to_csv(folder / "flowers.csv", index=False)
     failing.to_csv(folder / "rows.csv", index=False)
     flowers.to_csv(folder / "rows.csv.gz", index=False)
     flowers.to_parquet(folder / "rows.parquet", index=False)
@@ -119,9 +118,7 @@ def request_file(session: Session) -> Iterator[None]:
     """Write the requests that a page names, and set the variables and addresses of a reader."""
     for name in ("request.json", "body.json"):
         (session.folder / name).write_text(IRIS)
-    home = session.folder / "home"
-    (home / ".config/fish/completions").mkdir(parents=True)
-    session.variables |= {"HOME": str(home), "API_KEY": "0" * 16}
+    session.variables["API_KEY"] = "0" * 16
     yield
 
 

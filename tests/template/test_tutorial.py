@@ -1,7 +1,8 @@
-"""The tutorial's chart has the image, the Service and the port that the commands of the page name."""
+"""The files and commands of the tutorial work as printed, and its chart has the objects that they name."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import yaml
@@ -9,9 +10,16 @@ import yaml
 from .blocks import read_guide
 from .environments import ROOT, make_project
 from .helm import Helm
+from .prepared import run_page
+from .test_blocks import TUTORIAL
 
-PAGE = (ROOT / "docs/tutorial.md").read_text()
+PAGE = (ROOT / TUTORIAL).read_text()
 COMMANDS = [command for step in read_guide(PAGE).steps for command in step.commands]
+
+
+def test_page(tmp_path: Path, linked_project: Path) -> None:
+    """The commands of the page work in order, and give the printed output."""
+    run_page(TUTORIAL, PAGE, shutil.copytree(linked_project, tmp_path / "template", symlinks=True))
 
 
 def test_chart_has_the_objects_of_the_page(tmp_path: Path, helm: Helm) -> None:
