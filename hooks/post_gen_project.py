@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
-# URLs of a template on GitHub, in all formats that cookiecutter and cruft accept.
+# URLs of a template on GitHub, in the common formats.
 GITHUB = re.compile(r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 # A link to another page: text, path and heading.
 LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
@@ -148,7 +148,7 @@ def docs_url() -> str:
 
 
 def link_docs() -> None:
-    """Replace links to pages that only the template has with its URL. If the URL is unknown, remove the links."""
+    """Point links to pages that only the template has to docs_url(). If it is empty, remove the links."""
     docs, url = Path("docs").resolve(), docs_url()
 
     def replace(page: Path, link: re.Match[str]) -> str:
