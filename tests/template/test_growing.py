@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.config.settings import Settings
-from benchmarks.autoscaler import SYNC_SECONDS, Autoscaler, Model, Outcome, Setup, Simulation, by_sum, by_utilisation
+from benchmarks.autoscaler import SYNC_SECONDS, Autoscaler, Model, Outcome, Setup, Simulation, by_sum, by_utilization
 from benchmarks.scaling import SIGNALS
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc
@@ -96,7 +96,7 @@ def test_utilization_scales_like_kubernetes(current: int, measured: list, replic
 
     When scaling up, starting replicas count as idle.
     """
-    assert by_utilisation(current, 0.5, measured) == replicas
+    assert by_utilization(current, 0.5, measured) == replicas
 
 
 @pytest.mark.parametrize(

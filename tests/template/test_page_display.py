@@ -100,9 +100,9 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
         page = visit(address, viewport={"width": width, "height": 800})
         predict(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        for scheme, colour in (("light", "rgb(246, 246, 244)"), ("dark", "rgb(15, 17, 21)")):
+        for scheme, color in (("light", "rgb(246, 246, 244)"), ("dark", "rgb(15, 17, 21)")):
             page.emulate_media(color_scheme=scheme)
-            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == colour
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == color
             check(page)
     page.get_by_label("number").fill("many")
     page.get_by_role("button", name="Predict").click()
