@@ -57,4 +57,4 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
 def make_grpc_server(plane: DataPlane, settings: Settings) -> Server:
     from grpc_service.server import Server
 
-    return Server(plane, settings, shared=True)
+    return Server(plane, settings, reuse_port=True)

@@ -125,7 +125,7 @@ class Replica:
             self.begin(self.waiting.popleft())
         return came
 
-    def utilisation(self, now: float) -> float | None:
+    def utilization(self, now: float) -> float | None:
         """Return the mean utilization in the last window, as metrics-server does, or None before the first window."""
         self.advance(max(now, self.ready_at))
         self.usage.append((self.now, self.cpu_seconds))
@@ -137,7 +137,7 @@ class Replica:
         return (self.cpu_seconds - before) / (now - since) / self.setup.cores
 
 
-def by_utilisation(current: int, target: float, measured: list[float | None]) -> int:
+def by_utilization(current: int, target: float, measured: list[float | None]) -> int:
     """Return the number of replicas for the measured utilization.
 
     Replicas without a measurement are ignored, but count as idle when scaling up.
@@ -258,7 +258,7 @@ class Simulation:
         """Simulate the events of a second: replicas become ready, metrics are read and the autoscaler decides."""
         setup = self.setup
         if now % RESOLUTION_SECONDS == OFFSET_SECONDS:
-            self.measured = [each.utilisation(now) for each in self.replicas]
+            self.measured = [each.utilization(now) for each in self.replicas]
         if now % setup.scrape == OFFSET_SECONDS % setup.scrape:
             self.in_flight = sum(each.inside for each in self.ready)
         if now % SYNC_SECONDS == 0 and now and self.signal:
@@ -270,7 +270,7 @@ class Simulation:
         current = len(self.replicas)
         unknown = [None] * (current - len(self.measured))
         wanted = {
-            "CPU": by_utilisation(current, self.setup.cpu_target, [*self.measured, *unknown]),
+            "CPU": by_utilization(current, self.setup.cpu_target, [*self.measured, *unknown]),
             "in flight": by_sum(current, self.setup.in_flight_target, self.in_flight),
         }
         wanted["both"] = max(wanted.values())

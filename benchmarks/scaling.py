@@ -59,8 +59,8 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
         upper, lower = grid[:, column]
         capacity = capacity_of(setup, name)
         upper.fill_between(times / 60, rates / capacity, color="0.87", label="replicas that the load needs")
-        for signal, (colour, style, width) in SIGNALS.items():
-            line = {"color": colour, "linestyle": style, "linewidth": width}
+        for signal, (color, style, width) in SIGNALS.items():
+            line = {"color": color, "linestyle": style, "linewidth": width}
             second, replicas, _, rejected = np.array(found[name, signal].seconds, float).T
             upper.step(second / 60, replicas, where="post", label=LABELS[signal], **line)
             lower.plot(second[10:] / 60, (rejected[10:] - rejected[:-10]) / 10, **line)

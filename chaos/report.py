@@ -69,7 +69,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
     made = {**stamp(), "how": how, "rows": list(rows)}
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
-    faults = "".join(f"\n{row['name']} did not hold: {fault}\n" for row in rows for fault in row["faults"])
+    faults = "".join(f"\n{row['name']} failed: {fault}\n" for row in rows for fault in row["faults"])
     (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{table(rows)}\n{faults}")
 
 

@@ -16,7 +16,10 @@ PARSED_BYTES_AT_MOST = 100_000
 
 
 class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
-    """Records the last call of a channel, and the error messages of all calls."""
+    """Records the last call of a channel, and the error messages of all blocking calls.
+
+    Calls that return a future end in a thread of grpcio, maybe after the report. Their messages are not recorded.
+    """
 
     def __init__(self, last: LastExchange):
         self.last = last
@@ -24,7 +27,8 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
         self.last.response, self.last.request = "", f"{details.method}\n{text_of(details.method, request)}".strip()
         call = continuation(details, request)
-        call.add_done_callback(self.record_error)
+        if call.done():
+            self.record_error(call)
         return call
 
     def record_error(self, call: grpc.Call) -> None:

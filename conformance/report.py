@@ -53,7 +53,7 @@ class Case:
 
 
 def rules_of(item: pytest.Item) -> list[str]:
-    """Return the rules at the start of the test's docstring. The first rule counts the case."""
+    """Return the rules at the start of the test's docstring. The case counts toward the first rule."""
     found = LEAD.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
     assert found, f"{item.nodeid}: its docstring does not begin with a rule"
     return found[0].split(", ")

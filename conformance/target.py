@@ -41,7 +41,7 @@ TARGET = pytest.StashKey["Target"]()
 
 
 class InvalidTarget(click.ClickException):
-    """An error that ends the command with one line, because a server or an option cannot be tested."""
+    """An error that ends the command with one line, because the server cannot be tested or an option is invalid."""
 
     exit_code = 2
 

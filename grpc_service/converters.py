@@ -52,7 +52,7 @@ CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<
 
 
 def parse_request(body: bytes, without_copies: bool = True) -> tuple[Any, Sequence[Buffer]]:
-    """Return the message and its raw_input_contents, by default as views of `body`. Raise DecodeError if malformed."""
+    """Return the message and its raw_input_contents, as views of a large `body` by default. Raise DecodeError."""
     body, raws = extract_large_field(body, RAW_INPUTS) if without_copies else (body, [])
     message = ModelInferRequest.FromString(body)
     return message, raws or message.raw_input_contents[:]
@@ -90,7 +90,7 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     kind = make.kind
     check_number_of_tensors(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
-        got = f"{len(raws)} for {len(tensors)} {kind}s"
+        got = f"{len(raws)} ({kind}s: {len(tensors)})"
         raise InvalidInput(subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got)
     made = []
     for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - [:] is twice as fast

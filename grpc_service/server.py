@@ -66,15 +66,15 @@ class Health(health.HealthServicer):
 
 
 class Server:
-    """A gRPC server for `plane` on HOST:GRPC_PORT. With `shared`, several processes can listen on the port.
+    """A gRPC server for `plane` on HOST:GRPC_PORT. With `reuse_port`, several processes can listen on the port.
 
     `port` is the actual port, even if GRPC_PORT is 0. Create the server after forking, because grpcio does not support
     forks. Raise ConfigurationError if the port is not available.
     """
 
-    def __init__(self, plane: DataPlane, settings: Settings, shared: bool = False):
+    def __init__(self, plane: DataPlane, settings: Settings, reuse_port: bool = False):
         options = [
-            ("grpc.so_reuseport", int(shared)),
+            ("grpc.so_reuseport", int(reuse_port)),
             ("grpc.max_receive_message_length", settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_allowed_incoming_connections", raise_file_limit()),

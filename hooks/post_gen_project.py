@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
-# URLs of a template on GitHub, in all formats that cookiecutter and cruft accept.
+# URLs of a template on GitHub, in the common formats.
 GITHUB = re.compile(r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 # A link to another page: text, path and heading.
 LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
@@ -42,8 +42,8 @@ def sweep() -> None:
     def ignored(path: Path) -> bool:
         return any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
 
-    folders = [path for path in Path().iterdir() if path.is_dir() and not ignored(path)]
-    for path in sorted(below for folder in folders for below in folder.rglob("*")):
+    directories = [path for path in Path().iterdir() if path.is_dir() and not ignored(path)]
+    for path in sorted(below for directory in directories for below in directory.rglob("*")):
         if ignored(path):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -54,9 +54,9 @@ def sweep() -> None:
 def choose_framework() -> None:
     """Replace the default model with the example of the chosen framework, and remove the other examples."""
     chosen = Path("examples", ANSWERS["framework"])
-    for folder in Path("examples").iterdir():
-        if folder != chosen:
-            shutil.rmtree(folder)
+    for directory in Path("examples").iterdir():
+        if directory != chosen:
+            shutil.rmtree(directory)
     if not (chosen / "predict.py").exists():  # the framework of the template's own model
         return
     shutil.rmtree("model")
@@ -148,7 +148,7 @@ def docs_url() -> str:
 
 
 def link_docs() -> None:
-    """Replace links to pages that only the template has with its URL. If the URL is unknown, remove the links."""
+    """Point links to pages that only the template has to docs_url(). If it is empty, remove the links."""
     docs, url = Path("docs").resolve(), docs_url()
 
     def replace(page: Path, link: re.Match[str]) -> str:

@@ -29,7 +29,7 @@ RULES = {
     "project_name": (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text"),
     "description": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}", "one line of text, no `file:`"),
     "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
-    "docs_url": (r"(https?://[^\s()<>]+)?", "a URL, such as https://example.org/docs, or no text"),
+    "docs_url": (r"(https?://[^\s()<>]+)?", "a URL, such as https://example.org/docs, or an empty value"),
 }
 
 # A project with the name of one of its dependencies would replace that package.

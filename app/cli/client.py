@@ -1,4 +1,4 @@
-"""REST client for a running service."""
+"""Address and credentials of a running service, and REST requests to it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ServiceClient:
                 with connection.getresponse() as response:
                     return Response(response.status, response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: port out of range
-            raise Failure(f"No response from {self.url}: {describe_failure(error)}", NOT_READY) from None
+            raise Failure(f"No response from {self.url}: {os_error_text(error)}", NOT_READY) from None
 
     def get(self, path: str) -> Any:
         """Send a GET request and return the JSON value of the response. Raise Failure if it fails."""
@@ -94,7 +94,7 @@ class ServiceClient:
             if self.cert:
                 context.load_cert_chain(self.cert, self.cert_key)
         except (OSError, ValueError) as error:
-            raise Failure(f"Cannot use a certificate or its key: {describe_failure(error)}") from None
+            raise Failure(f"Cannot use a certificate or its key: {os_error_text(error)}") from None
         return context
 
 
@@ -111,6 +111,6 @@ def read_json(response: Response) -> Any:
     return value
 
 
-def describe_failure(error: Exception) -> str:
-    """Return the reason for a failed connection, such as "Connection refused"."""
+def os_error_text(error: Exception) -> str:
+    """Return the text of an OS, TLS or HTTP error, such as "Connection refused"."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

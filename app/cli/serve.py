@@ -24,7 +24,7 @@ def setting_option(setting: Field[Any]) -> click.Option:
         shown = "on" if default else "off"
     else:
         shown = "none" if default in (None, frozenset()) else str(default).removeprefix(f"{ROOT}/")
-    name, description = setting.name.replace("_", "-"), f"{text[0].upper()}{text[1:]}.  [default: {shown}]"
+    name, description = setting.name.replace("_", "-"), f"{text}.  [default: {shown}]"
     return click.Option([f"--{name}"], metavar="VALUE", help=description)
 
 

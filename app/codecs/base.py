@@ -55,7 +55,7 @@ def find_codec(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
 class InputCodec:
     """Base class for codecs between a tensor and a Python value.
 
-    Subclasses define ContentType, `encode` and `decode`. Instead, they can define the four methods of MLServer.
+    Subclasses define ContentType, and either `encode` and `decode` or the four methods of MLServer.
     """
 
     ContentType: str = ""
@@ -97,7 +97,7 @@ class InputCodec:
 class RequestCodec:
     """Base class for codecs between a whole request or response and a Python value.
 
-    Subclasses define ContentType, `encode` and `decode`. Instead, they can define the four methods of MLServer.
+    Subclasses define ContentType, and either `encode` and `decode` or the four methods of MLServer.
     """
 
     ContentType: str = ""

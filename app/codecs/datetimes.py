@@ -10,7 +10,7 @@ import numpy as np
 
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
-from app.protocol.errors import InvalidInput, quote_name
+from app.protocol.errors import InvalidInput, format_value
 from app.protocol.types import Tensor
 
 # fromisoformat() accepts more: any separator between date and time, and fractions of a minute. It also drops digits
@@ -50,7 +50,7 @@ def parse_datetime(text: str | None) -> datetime:
             return datetime.fromisoformat(match[0].upper())
     except ValueError:  # for example, February 30
         pass
-    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=quote_name(text))
+    raise InvalidInput(subject="data", expected="a datetime in ISO 8601", got=format_value(text))
 
 
 @register_input_codec

@@ -161,4 +161,4 @@ def seconds_left(context: RequestContext, timeout: float | None) -> float | None
 
 
 def deadline_exceeded() -> DeadlineExceeded:
-    return DeadlineExceeded("Deadline exceeded before predict() started.")
+    return DeadlineExceeded("Deadline exceeded: predict() could not finish in time.")

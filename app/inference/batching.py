@@ -199,7 +199,7 @@ def split_result(result: Result, rows: list[int]) -> list[Result]:
     total = sum(rows)
     for output in outputs.values():
         if len(output.data) != total:
-            problem = f"predict() returned a wrong number of rows. Expected {total}, got {len(output.data)}"
+            problem = f"predict() returned the wrong number of rows. Expected {total}, got {len(output.data)}"
             remedy = "batching needs one output row per input row"
             raise ModelError(problem, remedy=remedy).about("output", output.name, is_declared=True)
     if len(rows) == 1:

@@ -19,8 +19,8 @@ from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error
 from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
-from app.protocol.errors import ConfigurationError, InvalidInput, NotFound, Unavailable, quote_name
-from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
+from app.protocol.errors import ConfigurationError, NotFound, Unavailable
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, parameter_error
 from app.version import __version__
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class DataPlane:
         """
         own = request.parameters.get("timeout", 0)
         if type(own) is not int or own < 0:
-            raise InvalidInput(subject='parameter "timeout"', expected="integer microseconds", got=quote_name(own))
+            raise parameter_error("timeout", own, "an integer of microseconds")
         limit = own / 1e6
         return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 

@@ -65,7 +65,7 @@ class ModelAdapter:
     def warm_up(self, model: Any) -> None:
         """Call warm_up() if it is defined. Otherwise, call predict() with EXAMPLE, or with ones for numeric inputs.
 
-        Exceptions propagate. If predict() raises one for ones, it is only logged, because ones may be invalid input.
+        Without EXAMPLE, a model with a BYTES input is not called, and an exception is only logged: ones may be invalid.
         """
         if self._warm_up is not None:
             self._warm_up(model)

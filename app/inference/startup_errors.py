@@ -19,7 +19,8 @@ def describe_error(error: BaseException) -> str:
     line = message.strip().partition("\n")[0].strip()
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
-        text += f". {import_remedy(error.name or '')}"
+        is_ours = find_location(error) is None  # predict.py did not run: another Python than that of the service
+        text += ". Use .venv/bin/python, after make serve." if is_ours else f". {import_remedy(error.name or '')}"
     return shorten(": ".join(filter(None, (find_location(error), text))), MAX_TEXT).removesuffix(".")
 
 
@@ -33,7 +34,7 @@ def import_remedy(module: str) -> str:
     name = module.partition(".")[0]
     if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
         return f"The module is in app/. Import it as app.{module}."
-    return "Install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg."
+    return "Add its package, such as scikit-learn for sklearn, to install_requires in setup.cfg, and run make serve."
 
 
 def find_location(error: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""Model configuration and repository index for Triton's tools (T1, T2), in JSON, as in Triton's protobuf messages."""
+"""Model configuration and repository index for Triton's tools (T1, T2), as the JSON form of its protobuf messages."""
 
 from __future__ import annotations
 

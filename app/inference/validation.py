@@ -12,7 +12,7 @@ from app.codecs import SHIPPED, StringCodec, find_input_codec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, column_values, encode_column, encode_moments, is_column
 from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape, object_array, plain_array, text_array
-from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, quote_name
+from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, format_value
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
 
 # Declared inputs or outputs by name.
@@ -29,7 +29,7 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
     for sent in request.inputs:
         tensor = declared.get(sent.name)
         if tensor is None:
-            raise InvalidInput("unknown input", expected=join_names(declared), got=quote_name(sent.name))
+            raise InvalidInput("unknown input", expected=join_names(declared), got=format_value(sent.name))
         if sent.name in matched:
             raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
         matched[sent.name] = match_input(sent, tensor)
@@ -79,7 +79,7 @@ def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str
     wanted: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
-            raise InvalidInput("unknown output", expected=join_names(declared), got=quote_name(output.name))
+            raise InvalidInput("unknown output", expected=join_names(declared), got=format_value(output.name))
         if output.name in wanted:
             raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
         wanted.append(output.name)
@@ -192,13 +192,13 @@ def to_builtin(parameters: Parameters) -> Parameters:
         text = f"{name}{each}"
         is_unicode = text.encode(errors="ignore").decode() == text
         if not (isinstance(name, str) and is_valid and is_unicode):
-            expected = "a string, a finite number of 64 bits or a boolean"
-            raise ModelError(f"predict() returned an invalid parameter {quote_name(name)}", expected=expected, got=each)
+            problem = f"predict() returned an invalid parameter {format_value(name)}"
+            raise ModelError(problem, expected="a string, a finite number of 64 bits or a boolean", got=repr(each))
     return said
 
 
 def to_datatype(value: Any, name: str) -> np.ndarray:
-    """Convert `value` to an array of the datatype `name`. Raise InvalidInput if more than rounding would be lost."""
+    """Convert `value` to an array of the datatype `name`. Raise InvalidInput if more than rounding is needed."""
     datatype = datatype_of(name)
     if datatype.kind == "O":
         array = text_array(value)
@@ -233,4 +233,4 @@ def check_metadata(metadata: Any) -> None:
 
 def join_names(words: Iterable[Any]) -> str:
     """Join the quoted names for an error message."""
-    return ", ".join(map(quote_name, words)) or "none"
+    return ", ".join(map(format_value, words)) or "none"

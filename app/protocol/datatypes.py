@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.errors import InvalidInput, quote_name, shorten
+from app.protocol.errors import InvalidInput, format_value, shorten
 
 Shape = Sequence[int]
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
-SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}  # NumPy's text scalars, whose buffers are UTF-32
+SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}  # NumPy's text scalars. The buffer of str_ is UTF-32
 # Names for NumPy's kinds whose dtypes are hard to read.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
 CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # kinds of arrays that can be converted, by the target's kind
@@ -58,7 +58,7 @@ DATATYPES: dict[str, Datatype] = {
 }
 
 
-def datatype_of(name: str) -> Datatype:
+def datatype_of(name: Any) -> Datatype:
     """Return the datatype with the case-sensitive `name` (R1). Raise InvalidInput if it is unknown."""
     try:
         return DATATYPES[name]
@@ -66,7 +66,7 @@ def datatype_of(name: str) -> Datatype:
         raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
 
 
-def check_shape(shape: Shape, show: Callable[[object], str] = quote_name) -> Shape:
+def check_shape(shape: Any, show: Callable[[object], str] = format_value) -> Shape:
     """Return a list of integers ≥ 0 (R9). Raise InvalidInput for other values, which `show` writes in the message."""
     if not isinstance(shape, (list, tuple)):
         raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
@@ -82,8 +82,8 @@ def check_count(shape: Shape, count: int) -> None:
     """Raise InvalidInput if a tensor of `shape` does not have `count` elements."""
     expected = math.prod(shape)
     if count != expected:
-        got = f"{count} for shape {format_shape(shape)} ({shorten(str(expected))} elements)"
-        raise InvalidInput("wrong number of elements", expected="the product of the dimensions", got=got)
+        got = f"{count} for {format_shape(shape)}, which has {shorten(str(expected))}"
+        raise InvalidInput("wrong number of elements", expected="as many as the shape has", got=got)
 
 
 def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
@@ -104,7 +104,7 @@ def object_array(elements: Sequence[Any]) -> np.ndarray:
 def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     """Return `data` as an array of `datatype`, without a copy if the type matches.
 
-    Raise InvalidInput if the conversion would lose more than precision.
+    Raise InvalidInput if the conversion changes values by more than rounding.
     """
     if datatype.kind == "O":
         return text_array(data)
@@ -147,7 +147,7 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Convert numbers to `datatype`. Raise InvalidInput if one is out of range (R11)."""
+    """Convert integers to the integer `datatype`. Raise InvalidInput if one is out of range (R11)."""
     limits = np.iinfo(datatype.dtype)
     outside = (array < limits.min) | (array > limits.max)
     if outside.any():

@@ -44,7 +44,7 @@ class InferenceError(Exception):
         self, problem: str = "", *, subject: str = "", expected: str = "", got: object = NOTHING, remedy: str = ""
     ):
         self.problem, self.subject, self.expected, self.remedy = problem, subject, expected, remedy
-        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else quote_name(got)
+        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else format_value(got)
         self.path = [(subject, subject)] if subject else []  # pairs of text for the client and text for the log
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ def to_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "…")) else f"{text}."
 
 
-def quote_name(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a string in double quotes, and other values as JSON, or their repr() if JSON cannot represent them."""
     if isinstance(value, str):
         return f'"{value}"'

@@ -75,7 +75,7 @@ def read_output(head: Any) -> JsonObject:
         size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
         if type(size) is not int or size < 0:
             raise InvalidInput(subject="parameters", expected="an object with a valid binary_data_size", got=parameters)
-        datatype, shape = datatype_of(head.get("datatype", "")), check_shape(head.get("shape", "none"))
+        datatype, shape = datatype_of(head.get("datatype")), check_shape(head.get("shape"))
     except InvalidInput as error:
         raise error.about("output", head["name"]) from None
     return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
@@ -107,8 +107,8 @@ def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[
         position = end
         tensors.append(make.of(head["name"], head["datatype"].name, array, parameters))
     if position != len(blobs):
-        expected = "no bytes after the data of the last tensor"
-        raise InvalidInput("body too long", expected=expected, got=len(blobs) - position)
+        expected, got = "no bytes after the data of the last tensor", f"{len(blobs) - position} bytes"
+        raise InvalidInput("body too long", expected=expected, got=got)
     return tensors
 
 

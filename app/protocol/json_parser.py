@@ -28,7 +28,7 @@ TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Minimum size of a body and minimum average size of its lists in bytes. Below them, orjson is as fast.
 MIN_BODY, MIN_LIST = 2**15, 2**10
-BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}  # simdjson's letter and the dtype, by datatype
+BUFFERS = {"F": ("d", "<f8"), "I": ("i", "<i8"), "U": ("u", "<u8")}  # simdjson's and NumPy's, by first letter
 DATA = b'"data"'
 # The text after the name of the member `data`. The group matches only the start of a flat list.
 LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")

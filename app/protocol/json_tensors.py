@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.protocol.datatypes import Datatype, as_texts, cast_in_range, check_count, object_array, out_of_range, reshape
-from app.protocol.errors import InvalidInput, quote_name
+from app.protocol.errors import InvalidInput, format_value
 
 EXACT = 2**53  # from this value on, a float does not represent every integer exactly
 FEW = 16  # for at most this number of floats, a comparison in Python is faster than np.errstate
@@ -25,7 +25,7 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     expected, accepted, convert = CONVERSIONS[datatype.kind]
     if others := types - accepted:
         at, element = next((index, each) for index, each in enumerate(elements) if type(each) in others)
-        raise InvalidInput(subject=f"data[{at}]", expected=f"{expected} for {datatype.name}", got=quote_name(element))
+        raise InvalidInput(subject=f"data[{at}]", expected=f"{expected} for {datatype.name}", got=format_value(element))
     return reshape(convert(elements, types, datatype), shape)
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, quote_name
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, format_value
 from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
 
 Parameters = dict[str, Any]
@@ -26,7 +26,7 @@ def check_number_of_tensors(member: str, count: int) -> None:
 
 def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
     """Return the error for a parameter with an invalid value, or without one (R17)."""
-    return InvalidInput(expected=expected, got=quote_name(value)).about("parameter", name)
+    return InvalidInput(expected=expected, got=format_value(value)).about("parameter", name)
 
 
 class Tensor:
@@ -190,7 +190,7 @@ class MetadataTensor:
 
 @dataclass(slots=True)
 class ModelMetadata:
-    """Metadata of the model: name, version, platform, inputs and outputs."""
+    """Metadata of the model: name, version, platform, inputs, outputs and request-level content type."""
 
     name: str
     version: str

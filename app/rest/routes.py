@@ -44,7 +44,7 @@ ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
     404: "path not found. Expected a path such as /v2, /v2/health/ready, /v2/models/NAME or /v2/models/NAME/infer.",
-    405: "method not allowed. Use a method that the Allow header lists.",
+    405: "method not allowed. Use one of {}.",
 }
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ def infer(name: str, version: str | None = None) -> Response:
 
 @rest.get("/metrics")
 def metrics() -> Response:
-    """Return the metrics of all workers. They include every request that was completed before."""
+    """Return the metrics of all workers. They include every request completed before this one."""
     request.environ[CONTEXT_KEY].release_thread()
     service.plane.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -193,7 +193,7 @@ def handle_inference_error(error: errors.InferenceError) -> Response:
 def handle_http_error(error: HTTPException) -> Response:
     """Return an error of Flask, such as 404 or 405, as JSON. Keep its headers, such as Allow."""
     status = error.code or 500
-    known = HTTP_ERROR_TEXTS.get(status)
+    known = HTTP_ERROR_TEXTS.get(status, "").format(", ".join(sorted(getattr(error, "valid_methods", None) or ())))
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
     response = error_response(error, text, status, errors.to_sentence(known or error.name))
     response.headers.update([each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")])

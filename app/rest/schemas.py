@@ -10,13 +10,13 @@ from typing import Any, cast
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
 from app.protocol.datatypes import DATATYPES, check_shape, datatype_of
-from app.protocol.errors import InvalidInput, InvalidRequest, quote_name
+from app.protocol.errors import InvalidInput, InvalidRequest, format_value
 from app.protocol.types import Parameters, check_number_of_tensors, parameter_error
 
 Json = dict[str, Any]
 Validate = Callable[[Any], Json]
 MAX_ERRORS = 16  # maximum number of reported errors. An error takes far more time than a valid object
-MESSAGES: dict[str, Any] = {"type": "an object"}  # replaces marshmallow's message: the expected value
+INPUTS = "a list of tensors with name, shape, datatype and data"
 
 
 def check_text(value: Any) -> str:
@@ -30,7 +30,7 @@ def check_parameters(value: Any) -> Parameters:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidInput(expected="an object", got=quote_name(value))
+        raise InvalidInput(expected="an object", got=format_value(value))
     for name, each in value.items():
         if name == "binary_data_size" and (type(each) is not int or each < 0):
             raise parameter_error(name, each, "an integer of at least 0")
@@ -58,7 +58,7 @@ class CheckedField(fields.Field[Any]):
 
 
 class EnvelopeSchema(Schema):
-    error_messages = MESSAGES
+    error_messages = {"type": "an object"}
     parameters = CheckedField(check_parameters)
 
 
@@ -76,7 +76,7 @@ class RequestOutputSchema(EnvelopeSchema):
 def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
     """Validate a list of objects. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
     if not isinstance(value, list):
-        raise InvalidInput(expected="a list", got=quote_name(value))
+        raise InvalidInput(expected="a list", got=format_value(value))
     check_number_of_tensors(f"{kind}s", len(value))
     valid, errors = [], []
     for index, each in enumerate(value):
@@ -95,7 +95,7 @@ def validate_tensors(kind: str, schema: Schema, value: Any) -> list[Json]:
 
 class InferenceRequestSchema(EnvelopeSchema):
     id = CheckedField(check_text)
-    inputs = CheckedField(partial(validate_tensors, "input", RequestInputSchema()), "a list")
+    inputs = CheckedField(partial(validate_tensors, "input", RequestInputSchema()), INPUTS)
     outputs = CheckedField(partial(validate_tensors, "output", RequestOutputSchema()))
 
 
@@ -117,7 +117,7 @@ def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
             if isinstance(each, InvalidInput):
                 yield each
             elif member == "_schema":
-                yield InvalidInput(expected=each, got=quote_name(value))
+                yield InvalidInput(expected=each, got=format_value(value))
             elif member in value:
                 yield InvalidInput(subject=member, expected=each, got="null")
             else:

@@ -96,10 +96,10 @@ class Connection:
                     return  # a TLS read returns one record, so there may be more
             parser.end()
 
-    def time_out(self, reason: str = "the request did not arrive in time") -> State:
-        """Time out the state. The client of an incomplete request receives `reason`. Return the next state."""
+    def time_out(self, message: str = "Request timeout: the request did not arrive in time.") -> State:
+        """Time out the state. The client of an incomplete request receives `message`. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
-            self.send(HttpError(408, f"Request timeout: {reason}.").to_bytes())
+            self.send(HttpError(408, message).to_bytes())
         elif self.state is not State.IDLE:
             return State.CLOSED
         return self.shut_down_sending()

@@ -223,7 +223,7 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(400, "Invalid request target. Expected an absolute path or an http URL.")
+                raise HttpError(400, "Invalid request target. Expected an absolute path, or an http or https URL.")
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
             raise HttpError(400, "Invalid request target. Expected a target without a fragment (#).")
@@ -239,7 +239,7 @@ class RequestParser:
         is_http_1_1, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
         if coding is not None:
             if coding.lower() == "identity" or not is_http_1_1:
-                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked, over HTTP/1.1.")
+                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked with HTTP/1.1.")
             if coding.lower() != "chunked":
                 raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
         elif length := environ.get("CONTENT_LENGTH"):

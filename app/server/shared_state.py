@@ -1,4 +1,4 @@
-"""Shared memory of all processes of the service: the state of each worker, and the reason of a failed start."""
+"""Shared memory of all processes of the service: the state of each worker, and the reason for a failed start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SharedState:
 
     @property
     def reason(self) -> str:
-        """Return the reason of the first failure among the workers that were started last, or ""."""
+        """Return the reason for the first failure among the workers that were started last, or ""."""
         return self._reason[1:].rstrip(b"\0").decode(errors="replace")
 
     @reason.setter

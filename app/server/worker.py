@@ -161,7 +161,7 @@ class Worker(BaseWorker):
         for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
             if excess > 0:
                 excess -= size
-                self._run_step(connection.descriptor, lambda each: each.time_out("memory limit exceeded"))
+                self._run_step(connection.descriptor, lambda each: each.time_out("Server overloaded. Retry later."))
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that are running or being received."""

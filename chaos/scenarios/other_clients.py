@@ -120,7 +120,7 @@ def slow_clients(options: Options) -> Outcome:
 
 @scenario("Garbage, truncated bodies, floods of headers")
 def bad_clients(options: Options) -> Outcome:
-    """Run two normal clients per protocol next to invalid requests, and check that no worker is replaced."""
+    """Run two normal clients per protocol alongside invalid requests, and check that no worker is replaced."""
     outcome, statuses = Outcome(), Counter[str]()
     with serving() as service:
         before = workers(service)

@@ -6,11 +6,12 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import grpc
 
+from app.inference import predict_adapter
 from conformance.client import Reply
 
 LENGTH = "Inference-Header-Content-Length"
@@ -19,31 +20,35 @@ LIMIT = 100_000
 # Media types of web pages and their assets.
 OF_PAGES = {"text/html", "text/css", "text/javascript", "image/svg+xml", "image/png"}
 TRACEBACK = "Traceback (most recent call last)"
-STATUSES = {200, 400, 404, 405, 413, 415, 501}  # 501: an unknown method
+STATUSES = {200, 400, 404, 405, 413, 415}
+# Statuses of the HTTP server for requests that it cannot pass to the service. 408 would arrive after the time limit.
+SERVER_STATUSES = {414, 417, 431, 501, 505}
 # Exceptions raised for fail_in in conformance/model.py: UnicodeDecodeError for bytes that are not
 # UTF-8, otherwise ValueError.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
-MODEL_LOGGED = re.compile(r"ERROR app\.predictor( \[\S+\])?: predict\(\) raised$")
+MODEL_LOGGED = re.compile(
+    rf"ERROR {re.escape(predict_adapter.logger.name)}( \[\S+\])?: predict\(\) raised an exception$"
+)
 DECODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 ALARMS = (" CRITICAL ", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Worker exiting")
 
 
-def judge_reply(method: str, reply: Reply) -> tuple[str, str]:
-    """Return a label for the summary, and the fault in the reply or "" (R19)."""
+def judge_reply(method: str, reply: Reply, statuses: Set[int] = STATUSES) -> tuple[str, str]:
+    """Return a label for the summary, and the fault in the reply or "" (R19). `statuses` are valid."""
     status = str(reply.status_code)
     if TRACEBACK.encode() in reply.data:
         return status, "a traceback in the body"
     if method == "HEAD":
-        return status, "" if reply.status_code in STATUSES and not reply.data else f"HEAD got {reply}"
+        return status, "" if reply.status_code in statuses and not reply.data else f"HEAD got {reply}"
     if reply.content_length != len(reply.data):
         return status, f"Content-Length is {reply.content_length}, and {len(reply.data)} bytes came"
     try:
-        return judge_body(method, reply)
+        return judge_body(method, reply, statuses)
     except (ValueError, OSError, zlib.error) as error:
         return status, f"the body does not match its headers: {error!r}: {reply}"
 
 
-def judge_body(method: str, reply: Reply) -> tuple[str, str]:
+def judge_body(method: str, reply: Reply, statuses: Set[int]) -> tuple[str, str]:
     status, body = str(reply.status_code), plain_body(reply)
     if reply.status_code == 200:
         return status, "" if method == "OPTIONS" or reply.mimetype in OF_PAGES else json_fault(body)
@@ -55,7 +60,7 @@ def judge_body(method: str, reply: Reply) -> tuple[str, str]:
         return status, f"an error without a message: {value!r}"
     if reply.status_code == 500 and MODEL_RAISED.match(text):
         return "500 of the model", ""
-    return status, "" if reply.status_code in STATUSES else f"{status}: {text}"
+    return status, "" if reply.status_code in statuses else f"{status}: {text}"
 
 
 def plain_body(reply: Reply) -> bytes:
@@ -78,12 +83,6 @@ def json_fault(body: bytes) -> str:
 
 def not_json(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
-
-
-def is_rejected_by_gunicorn(reply: Reply) -> bool:
-    """Return True if gunicorn rejected the request before the service received it, which R19 permits."""
-    closes = reply.headers.get("Connection", "").lower() == "close"
-    return closes and reply.mimetype == "text/html" and reply.status_code in (400, 414, 417, 431, 501)
 
 
 def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str, str]:

@@ -63,7 +63,7 @@ headers = st.lists(
         st.tuples(st.just("Expect"), st.just("100-continue")),
     ),
     max_size=3,
-    unique_by=lambda header: header[0],  # gunicorn rejects some duplicate headers
+    unique_by=lambda header: header[0],  # the server rejects a repeated Expect with 417
 )
 few_headers = mostly(st.just([]), headers)
 places = st.sampled_from(PATHS)

@@ -19,7 +19,7 @@ from tests.service.wires import Grpc, Rest, Sent
 
 # Time limit for shrinking a failed request.
 SHRINK_SECONDS = 10
-# Outcomes that cannot be shrunk, because the service does not respond or has exited.
+# Outcomes after which shrinking is pointless, because the service does not respond or has exited.
 GONE = ("no response", "no connection", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 GOOD: Sent = ("int32_in", "INT32", [2], [5, -6])
 

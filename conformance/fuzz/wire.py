@@ -13,12 +13,11 @@ from typing import Any
 import grpc
 
 from conformance.client import FileSocket, RawConnection, Reply, read_reply
-from conformance.fuzz.judge import is_rejected_by_gunicorn, judge_call, judge_reply
+from conformance.fuzz.judge import SERVER_STATUSES, STATUSES, judge_call, judge_reply
 from grpc_service import messages
 
 RESPONSE_TIMEOUT_SECONDS = 5
 CHUNKS_AT_MOST = 2000
-UNREAD_AT_MOST = 2**16
 SERVICE = f"/{messages.SERVICE_NAME}/"
 KNOWN_CALLS = {SERVICE + method.name for method in messages.SERVICE.methods}
 OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
@@ -78,7 +77,7 @@ class HttpRequest:
             before = f"; the request before on the connection: {expression(clients.last)}" if kept else ""
             return "no response", f"no response: {error!r}{before}"
         clients.last = octets
-        if reply.headers.get("Connection", "").lower() == "close" or self.is_abandoned(reply):
+        if reply.headers.get("Connection", "").lower() == "close":
             clients.hang_up()
         return judge_reply(self.method, reply)
 
@@ -86,10 +85,6 @@ class HttpRequest:
         clients.raw_connection = clients.raw_connection or clients.connect()
         clients.raw_connection.send(octets)
         return read(clients.raw_connection, self.method)
-
-    def is_abandoned(self, reply: Reply) -> bool:
-        """Return True if gunicorn closes the connection without notice, as it does after a large unread body."""
-        return self.method != "POST" and reply.status_code == 200 and len(self.body) >= UNREAD_AT_MOST
 
     def __repr__(self) -> str:
         return f"to the port of REST: {expression(self.octets())}"
@@ -104,7 +99,7 @@ class Octets:
     def send(self, clients: Clients) -> tuple[str, str]:
         verdicts = [("closed", "")]
         with clients.connect() as line, suppress(ConnectionResetError):
-            with suppress(OSError):  # gunicorn can reject the request and close the connection early
+            with suppress(OSError):  # the server can reject the request and close the connection early
                 line.send(self.octets)
                 line.shutdown_write()
             try:
@@ -117,9 +112,7 @@ class Octets:
         return next((verdict for verdict in verdicts if verdict[1]), verdicts[-1])
 
     def judge(self, reply: Reply) -> tuple[str, str]:
-        if is_rejected_by_gunicorn(reply):
-            return f"{reply.status_code} of gunicorn", ""
-        return judge_reply("GET", reply)
+        return judge_reply("GET", reply, STATUSES | SERVER_STATUSES)
 
     def __repr__(self) -> str:
         return f"to the port of REST, then end the connection: {expression(self.octets)}"

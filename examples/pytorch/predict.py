@@ -52,7 +52,7 @@ def predict(model, history: np.ndarray):
     `history`: monthly values in chronological order, one row per series, [rows, 24 or more].
     """
     if history.shape[1] < FEWEST:
-        raise InvalidInput(f"History: too short. Expected at least {FEWEST} months, got {history.shape[1]}.")
+        raise InvalidInput(subject="history", expected=f"at least {FEWEST} months", got=history.shape[1])
     if not (np.isfinite(history) & (history > 0)).all():
         raise InvalidInput("History: invalid data. Expected positive numbers without missing values.")
     return {"forecast": model(torch.from_numpy(history[:, -MOST:])).numpy()}

@@ -76,7 +76,7 @@ def test_empty_batch(infer: Infer) -> None:
 
 def test_rejects_short_history(infer: Infer) -> None:
     """A history of less than two years is rejected with an error that names the reason."""
-    with pytest.raises(InvalidInput, match="History: too short. Expected at least 24 months, got 23"):
+    with pytest.raises(InvalidInput, match="Invalid history. Expected at least 24 months, got 23"):
         infer(history=np.ones((1, 23)))
     with pytest.raises(InvalidInput, match='Input "history": invalid shape'):
         infer(history=np.ones(24))

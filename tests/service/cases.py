@@ -50,17 +50,17 @@ MISFITS: list = [
     ([2, 2], "[[1, 2], [[3, 4]]]", "nested lists of different lengths"),
     ([0], "[[], [[]]]", "nested lists of different lengths"),
     ([1], "[[], [1]]", "nested lists of different lengths"),
-    ([3], "[1, 2]", "got 2 for shape [3] (3 elements)"),
-    ([2], "[1, 2, 3]", "got 3 for shape [2] (2 elements)"),
-    ([2, 2], "[[1, 2]]", "got 2 for shape [2,2] (4 elements)"),
-    ([2], "1", "got 1 for shape [2] (2 elements)"),
-    ([1], "[]", "got 0 for shape [1] (1 elements)"),
-    ([0], "[0]", "got 1 for shape [0] (0 elements)"),
-    ([0], "0", "got 1 for shape [0] (0 elements)"),
+    ([3], "[1, 2]", "got 2 for [3], which has 3"),
+    ([2], "[1, 2, 3]", "got 3 for [2], which has 2"),
+    ([2, 2], "[[1, 2]]", "got 2 for [2,2], which has 4"),
+    ([2], "1", "got 1 for [2], which has 2"),
+    ([1], "[]", "got 0 for [1], which has 1"),
+    ([0], "[0]", "got 1 for [0], which has 0"),
+    ([0], "0", "got 1 for [0], which has 0"),
     (
         [4294967296, 4294967296],
         "[]",
-        "got 0 for shape [4294967296,4294967296] (18446744073709551616 elements)",
+        "got 0 for [4294967296,4294967296], which has 18446744073709551616",
     ),
 ]
 
@@ -216,11 +216,11 @@ ON_THE_WIRE: list = [
 
 # Blobs that are not two elements of BYTES, and the error message (B5).
 TORN_BYTES: list = [
-    (b"", "got 0 for shape [2] (2 elements)"),
-    (pack("BYTES", ["a"]), "got 1 for shape [2] (2 elements)"),
+    (b"", "got 0 for [2], which has 2"),
+    (pack("BYTES", ["a"]), "got 1 for [2], which has 2"),
     (
         pack("BYTES", ["a", "b", "c"]),
-        "got 3 for shape [2] (2 elements)",
+        "got 3 for [2], which has 2",
     ),
     (pack("BYTES", ["a", "b"])[:-1], "Expected at least 10 bytes for its elements, got 9"),
     (pack("BYTES", ["a", "b"]) + b"\0", "Expected at least 15 bytes for its elements, got 11"),

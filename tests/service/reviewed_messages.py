@@ -21,7 +21,10 @@ VALUE = re.compile(
 
 
 def check_messages(suite: str, messages: Iterable[str]) -> None:
-    """Compare the messages with those of the suite in messages.txt. UPDATE_MESSAGES=1 writes them."""
+    """Compare the messages with those of the suite in messages.txt. UPDATE_MESSAGES=1 writes them.
+
+    The name of the suite ends with the path of its test file.
+    """
     found = sorted({VOLATILE.sub("…", escape(message)) for message in messages} - {""})
     reviewed = read_messages()
     if os.environ.get("UPDATE_MESSAGES"):
@@ -33,8 +36,13 @@ def check_messages(suite: str, messages: Iterable[str]) -> None:
         *(f"- {each}" for each in before if each not in found),
         *(f"+ {each}" for each in found if each not in before),
     ]
-    remedy = f"Review them. To renew messages.txt, run with UPDATE_MESSAGES=1: {suite}"
+    remedy = f"Review them. To renew messages.txt, run: UPDATE_MESSAGES=1 python -m pytest {path_of(suite)}"
     assert not changes, "\n".join(["Error messages have changed:", *changes, remedy])
+
+
+def path_of(suite: str) -> str:
+    """Return the path in the name of a suite."""
+    return suite.split()[-1].strip("()")
 
 
 def escape(message: str) -> str:

@@ -74,7 +74,11 @@ RULES = [
     ),
     rule("semicolon", r"[\w`)\"'\]]; [a-z]", "two sentences"),
     rule("how", r"^(?:Whether|How)\b(?![^.]*\?)", "a noun phrase or an imperative"),
-    rule("spelling", r"\b(colours?|behaviours?|licences?|serialis\w+|initialis\w+|recognis\w+)\b", "American spelling"),
+    rule(
+        "spelling",
+        r"\b(colours?|behaviours?|licences?|serialis\w+|initialis\w+|recognis\w+|utilis\w+)\b",
+        "American spelling",
+    ),
 ]
 # The end of a sentence or of a cell in a table.
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][`*\"')])\s+|\s\|(?:\s|$)|^\|\s")

@@ -70,6 +70,7 @@ def test_prose_is_wrapped() -> None:
         ("A row a line, unless given.", ["unless-given"]),
         ("one output a row", ["one-per"]),
         ("Its answer has a colour.", ["answer", "spelling"]),
+        ("The utilisation of the CPU", ["spelling"]),
         (" ".join(["word"] * 26), ["long"]),
         ("The client receives the error and retries. " + " ".join(["word"] * 25), []),
     ],

@@ -22,7 +22,7 @@ Bake = Callable[..., subprocess.CompletedProcess[str]]
 def bake(tmp_path: Path) -> Bake:
     """Return bake(source, option, answer=...), which runs cookiecutter on `source` into tmp_path / "out"."""
 
-    def run(source: Path = ROOT, *options: str, **answers: str) -> subprocess.CompletedProcess[str]:
+    def run(source: Path | str = ROOT, *options: str, **answers: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "out").mkdir(exist_ok=True)
         words = [*options, *(f"{name}={value}" for name, value in answers.items())]
         return subprocess.run(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -53,6 +52,7 @@ TEMPLATE_ONLY_BELOW = {
 }
 TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py"}
 DOCS_URL = "https://docs.example.com"
+HOSTS = ("https://github.com/", "git@github.com:", "https://git.example.com/")
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml", "setup.cfg"}
 PROJECT_ONLY = {".github/dependabot.yml", ".github/workflows/release.yml"}
 
@@ -109,6 +109,20 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
     assert not different
 
 
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a git repository of the template, you/made. It replaces the hosts of repositories."""
+    repositories = tmp_path_factory.mktemp("repositories")
+    template = copy_of_template(repositories / "you/made")
+    (repositories / "you/made.git").symlink_to("made")
+    identity = ["-c", "user.name=you", "-c", "user.email=you@example.com"]
+    for command in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message=all"]):
+        subprocess.run(["git", *command], cwd=template, check=True)
+    hosts = "".join(f"insteadOf = {host}\n" for host in HOSTS)
+    (repositories / "gitconfig").write_text(f'[url "file://{repositories}/"]\n{hosts}')
+    return repositories
+
+
 @pytest.mark.parametrize(
     ("template", "has_link"),
     [
@@ -120,22 +134,22 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
         ("../made", False),
     ],
 )
-def test_default_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, has_link: bool) -> None:
+def test_default_links(
+    bake: Bake, out: Path, hosted: Path, monkeypatch: pytest.MonkeyPatch, template: str, has_link: bool
+) -> None:
     """By default, a project links to the pages of a template on GitHub, and has no links to other templates."""
-    hook = (ROOT / "hooks/post_gen_project.py").read_text()
-    answers = json.dumps({"docs_url": "", "_template": template})
-    definitions, _ = hook.replace("{{ cookiecutter | tojson }}", answers).split("\ncheck_links()\n")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    readme, page = tmp_path / "README.md", tmp_path / "docs/deployment.md"
-    readme.write_text("[Deployment](docs/deployment.md), [shutdown](docs/reliability.md#shutdown)")
-    page.write_text("[shutdown](reliability.md#shutdown)")
-    namespace: dict[str, Any] = {}
-    exec(definitions, namespace)
-    namespace["link_docs"]()
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(hosted / "gitconfig"))
+    monkeypatch.chdir(hosted / "you/made")
+    done = bake(template, project_name="Linked")
+    assert done.returncode == 0, done.stderr
+    project = out / "linked"
+    for page in project.rglob("*.md"):
+        text = page.read_text()
+        assert all((page.parent / name).exists() for name in re.findall(r"\]\(([^):#\s]+\.md)", text)), page
+        assert has_link or "/blob/HEAD/docs/" not in text
     url = "https://github.com/you/made/blob/HEAD/docs/reliability.md#shutdown"
-    assert page.read_text() == (f"[shutdown]({url})" if has_link else "shutdown")
-    assert readme.read_text() == f"[Deployment](docs/deployment.md), {page.read_text()}"
+    shown = f"[shut down]({url})" if has_link else "shut down"
+    assert f"may need 45 seconds to {shown}:" in (project / "docs/deployment.md").read_text()
 
 
 def test_same_answers_give_same_project(bake: Bake, out: Path) -> None:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import re
 import sys
 
+from app.inference import predict_adapter
+from app.observability.log import TextFormatter
+from conformance.fuzz.judge import log_faults
+from conformance.model import NAME
+from conformance.servers import ours
 from tests.template.environments import ROOT, run
 
 KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
@@ -11,8 +19,37 @@ KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 
 def test_short_fuzzing_run() -> None:
     """Thousands of generated requests get valid responses in time, and no worker exits, grows or logs an error."""
-    output = run(sys.executable, "-m", "conformance.fuzz", "--requests", "3000", "--seed", "1", PYTHONPATH=str(ROOT))
+    output = run(sys.executable, "-m", "conformance.fuzz", "--requests", "6000", "--seed", "1", PYTHONPATH=str(ROOT))
     summary = output[output.index("kind ") :].splitlines()
     assert {line.split()[0] for line in summary} >= {*KINDS, "all"}
+    assert {"500 of the model", "INTERNAL of the model"} <= set(re.findall(r"\w+ of the model", output))
     assert "workers: 2, lost: 0" in summary
     assert summary[-1] == "faults: 0"
+
+
+def log_of_failed_request() -> str:
+    """Return the service's log of a request for which the model raises an exception."""
+    client, log = ours.create().test_client(), io.StringIO()
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(TextFormatter())
+    predict_adapter.logger.addHandler(handler)
+    try:
+        body = {"inputs": [{"name": "fail_in", "datatype": "BYTES", "shape": [1], "data": ["as asked"]}]}
+        response = client.post(f"/v2/models/{NAME}/infer", json=body)
+        assert response.status_code == 500, response.text
+    finally:
+        predict_adapter.logger.removeHandler(handler)
+    return log.getvalue()
+
+
+def test_log_faults_are_tracebacks_of_the_service() -> None:
+    """A traceback of the model is not a fault. The same traceback of another logger is one, and so is a lost worker."""
+    log = log_of_failed_request()
+    assert "Traceback (most recent call last)" in log
+    assert not log_faults(log)
+    head, _, traceback = log.partition("\n")
+    other = head.replace(predict_adapter.logger.name, "app.rest")
+    assert other != head
+    assert log_faults(f"{other}\n{traceback}") == [f"a traceback below: {other}"]
+    lost = "[2026-11-25 12:00:00 +0000] [1] [CRITICAL] WORKER TIMEOUT (pid:7)"
+    assert log_faults(f"{log}{lost}\n") == [lost]

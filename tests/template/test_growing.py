@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.config.settings import Settings
-from benchmarks.autoscaler import SYNC_SECONDS, Autoscaler, Model, Outcome, Setup, Simulation, by_sum, by_utilisation
+from benchmarks.autoscaler import SYNC_SECONDS, Autoscaler, Model, Outcome, Setup, Simulation, by_sum, by_utilization
 from benchmarks.scaling import SIGNALS
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc
@@ -22,6 +22,8 @@ from .manifests import CHART
 
 PAGE = (ROOT / "docs" / "growing.md").read_text()
 RESULTS = (ROOT / "benchmarks" / "README.md").read_text()  # of the simulation
+# Results with other options: the options, and the shares of rejected requests by CPU and by both signals.
+VARIANTS = re.findall(r"\(`(--\S+ \d+)`\) \| (\S+ %) \| (\S+ %) \|", RESULTS)
 CHART_VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 COMPUTES, WAITS = Model(0.1, 0), Model(0.005, 0.395)
 QUIET = Setup(base=5, burst=40)
@@ -96,7 +98,7 @@ def test_utilization_scales_like_kubernetes(current: int, measured: list, replic
 
     When scaling up, starting replicas count as idle.
     """
-    assert by_utilisation(current, 0.5, measured) == replicas
+    assert by_utilization(current, 0.5, measured) == replicas
 
 
 @pytest.mark.parametrize(
@@ -173,8 +175,8 @@ def run_simulation(*options: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-def test_page_contains_script_output() -> None:
-    """The table on the page is the script's output without options."""
+def test_results_contain_script_output() -> None:
+    """The table in benchmarks/README.md is the script's output without options."""
     assert run_simulation() in RESULTS
 
 
@@ -182,9 +184,14 @@ def rejected_share(table: str, signal: str) -> str:
     return re.search(rf"^\| computes \| {signal} \|[^|]*\|[^|]*\| (\S+ %) \|", table, re.MULTILINE).group(1)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("options", "cpu", "both"), re.findall(r"\(`(--\S+ \d+)`\) \| (\S+ %) \| (\S+ %) \|", RESULTS))
-def test_page_contains_results_of_other_options(options: str, cpu: str, both: str) -> None:
-    """The page's figures for a longer startup and for more replicas match the script's output with these options."""
+def test_results_have_other_options() -> None:
+    """benchmarks/README.md has figures for a longer startup and for more replicas."""
+    assert [options.split()[0] for options, _, _ in VARIANTS] == ["--startup", "--low"]
+
+
+@pytest.mark.parametrize(("options", "cpu", "both"), VARIANTS)
+def test_results_of_other_options_match_script(options: str, cpu: str, both: str) -> None:
+    """The figures for other options in benchmarks/README.md match the script's output with these options."""
     table = run_simulation(*options.split())
     assert (rejected_share(table, "CPU"), rejected_share(table, "both")) == (cpu, both)
 

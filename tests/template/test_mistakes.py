@@ -51,7 +51,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "import numpy as np",
             "import numpy as np\nimport xgbost",
-            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'. Install its package",
+            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'. Add its package",
         ),
         (
             "import numpy as np",
@@ -73,7 +73,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "    with np",
             "    import xgbost\n    with np",
-            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'. Install its",
+            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'. Add its",
         ),
         ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.service import models
 
 from .page import Open, Serve, check, predict
-from .screenshot import take_picture
+from .screenshot import WIDTH, take_picture
 
 
 def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
@@ -100,9 +101,9 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
         page = visit(address, viewport={"width": width, "height": 800})
         predict(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        for scheme, colour in (("light", "rgb(246, 246, 244)"), ("dark", "rgb(15, 17, 21)")):
+        for scheme, color in (("light", "rgb(246, 246, 244)"), ("dark", "rgb(15, 17, 21)")):
             page.emulate_media(color_scheme=scheme)
-            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == colour
+            assert page.evaluate("getComputedStyle(document.body).backgroundColor") == color
             check(page)
     page.get_by_label("number").fill("many")
     page.get_by_role("button", name="Predict").click()
@@ -110,7 +111,20 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
     check(page)
 
 
-def test_screenshot_shows_the_response(chromium: Browser, all_kinds: str, tmp_path: Path) -> None:
-    """The script that makes the README's picture needs only a running service."""
+def test_picture_contains_the_response(chromium: Browser, visit: Open, all_kinds: str, tmp_path: Path) -> None:
+    """The picture for the README extends from the top of the page, past the response, to the charts."""
     take_picture(chromium, all_kinds, picture := tmp_path / "page.png")
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    page = visit(all_kinds, viewport={"width": WIDTH, "height": 100})
+    predict(page)
+    expect(page.locator("#traffic")).to_be_visible()
+    response, charts = (page.locator(each).bounding_box() for each in ("#outputs", "#traffic"))
+    width, height = png_size(picture)
+    assert (width, height) == (WIDTH, pytest.approx(charts["y"] + page.evaluate("scrollY"), abs=1))
+    assert height >= response["y"] + response["height"] + page.evaluate("scrollY")
+
+
+def png_size(file: Path) -> tuple[int, int]:
+    """Return the width and height in the header of a PNG image."""
+    signature, width, height = struct.unpack(">8s8xII", file.read_bytes()[:24])
+    assert signature == b"\x89PNG\r\n\x1a\n"
+    return width, height

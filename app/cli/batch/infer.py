@@ -51,8 +51,8 @@ def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> N
     unchanged, one per request, to a BYTES input. An input uses the column with its name, or NAME_0, NAME_1 and so on.
     If the model has one input, it uses as many columns as it has values per row.
 
-    The command continues after failed requests. It then lists the errors and exits with status 1. OUTPUT.part contains
-    the results of the other rows. It is renamed to OUTPUT when it is complete.
+    The command continues after failed requests. It then lists the errors and exits with status 1. The results of the
+    other rows are in OUTPUT.part, or in OUTPUT with --skip-failed.
     """
     try:
         from app.cli.batch.job import Job

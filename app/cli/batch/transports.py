@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, describe_failure
+from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, os_error_text
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.json_parser import read_json
@@ -54,7 +54,7 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
 def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     """Return the metadata of the service's model and the names of the optional inputs.
 
-    gRPC does not transfer content types. Raise Failure if the response does not conform to the protocol.
+    gRPC does not transfer content types. Raise Failure if there is no response, or none that conforms to the protocol.
     """
     is_grpc = service.transport == "grpc"
     name = service.model or service.model_name(_call(service, "RepositoryIndex").get("models", []) if is_grpc else None)
@@ -109,7 +109,7 @@ class RestTransport:
             self.connection.close()
             if isinstance(error, TimeoutError):
                 raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
-            raise Retryable(f"No response: {describe_failure(error)}.", is_answered=False) from None
+            raise Retryable(f"No response: {os_error_text(error)}.", is_answered=False) from None
         if response.status == 200:
             return content, dict(response.headers)
         try:

@@ -187,7 +187,7 @@ def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, st
     [
         (
             "nosuch",
-            ". Install its package, such as scikit-learn for sklearn, and list it in install_requires in setup.cfg",
+            ". Add its package, such as scikit-learn for sklearn, to install_requires in setup.cfg, and run make serve",
         ),
         ("numpy.nosuch", ""),
     ],

@@ -30,7 +30,7 @@ def test_rejects_wrong_number_of_raw_entries(service, count: int) -> None:
         {"name": "b", "datatype": "INT64", "shape": [1]},
     ]
     response = service.grpc.send(request(*inputs, raw_input_contents=[bytes(8)] * count))
-    text = f"Invalid raw_input_contents. Expected one entry per input, got {count} for 2 inputs."
+    text = f"Invalid raw_input_contents. Expected one entry per input, got {count} (inputs: 2)."
     check_invalid_argument(response, text)
 
 
@@ -101,7 +101,7 @@ def test_ignores_unknown_fields_of_contents(echoes, datatype: str, count: int) -
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
 def test_rejects_missing_contents(echoes, contents: dict) -> None:
     """G3: missing or empty contents are rejected if the shape has elements."""
-    text = "wrong number of elements. Expected the product of the dimensions, got 0 for shape [1] (1 elements)"
+    text = "wrong number of elements. Expected as many as the shape has, got 0 for [1], which has 1"
     check_invalid_argument(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}')
 
 

@@ -99,7 +99,7 @@ def test_wrong_number_of_rows_is_a_model_error(serve: Callable[..., Service], fo
     response = service.forms[form].infer([("x", "FP32", [2, 1], [1, ODD])])
     assert (response.kind, response.text) == (
         "INTERNAL",
-        'Output "y": predict() returned a wrong number of rows. Expected 2, got 1. '
+        'Output "y": predict() returned the wrong number of rows. Expected 2, got 1. '
         "Batching needs one output row per input row.",
     )
 

@@ -100,10 +100,9 @@ def test_rejects_examples_with_datetime_objects(serve) -> None:
 
 
 def test_import_error_without_a_module_name() -> None:
-    """The error message suggests installing the package, even if the exception does not name the module."""
-    assert describe_error(ModuleNotFoundError("no GPU here")).startswith(
-        "ModuleNotFoundError: no GPU here. Install its package"
-    )
+    """If predict.py has not run, the error message suggests the Python of the service, in which all packages are."""
+    found = describe_error(ModuleNotFoundError("no GPU here"))
+    assert found == "ModuleNotFoundError: no GPU here. Use .venv/bin/python, after make serve"
 
 
 def test_custom_warm_up_replaces_ones(serve) -> None:

@@ -58,9 +58,9 @@ def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
 @pytest.mark.parametrize(
     ("envelope", "text"),
     [
-        ({}, "Missing inputs. Expected a list."),
-        ({"instances": [[1, 2]]}, "Missing inputs. Expected a list."),
-        ({"inputs": None}, "Invalid inputs. Expected a list, got null."),
+        ({}, "Missing inputs. Expected a list of tensors with name, shape, datatype and data."),
+        ({"instances": [[1, 2]]}, "Missing inputs. Expected a list of tensors with name, shape, datatype and data."),
+        ({"inputs": None}, "Invalid inputs. Expected a list of tensors with name, shape, datatype and data, got null."),
         ({"inputs": {}}, "Invalid inputs. "),
         ({"inputs": "a"}, "Invalid inputs. "),
         ({"inputs": [5]}, "Invalid inputs[0]. Expected an object"),

@@ -80,7 +80,7 @@ def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
             assert client.texts() == ["o" * (2**20 - 1000)]
         else:
             status, _, body = client.read_response()
-            assert (status, json.loads(body)["error"]) == (408, "Request timeout: memory limit exceeded.")
+            assert (status, json.loads(body)["error"]) == (408, "Server overloaded. Retry later.")
     assert "exceed the memory limit by " in running.log()
 
 
