@@ -98,6 +98,28 @@ def test_reader() -> None:
     assert "from script1 import *" in guide.files["script2.py"]
 
 
+@pytest.mark.parametrize(
+    ("between", "output"),
+    [
+        ("", "b\n"),
+        ("The directory contains the file:", "b\n"),
+        ("It takes a minute. The output ends with:", "…b\n"),
+        ("`a` prints a line. The last line of the output contains:", "…b…\n"),
+        ("Then write the values:", ""),
+    ],
+)
+def test_output(between: str, output: str) -> None:
+    """A block is the output of the commands before it if nothing is in between, or a sentence that introduces it."""
+    (step,) = read_guide(f"Text.\n\n    a\n\n{between}\n\n```text\nb\n```\n").steps
+    assert (step.commands, step.output) == (["a"], output)
+
+
+def test_output_of_last_command() -> None:
+    """A sentence can say that a block is the output of only the last command."""
+    guide = read_guide("Text.\n\n    a\n    b\n\nThe last command prints:\n\n```text\nc\n```\n")
+    assert [(step.commands, step.output) for step in guide.steps] == [(["a"], ""), (["b"], "c\n")]
+
+
 @pytest.mark.parametrize("language", ["", "sh", "console"])
 def test_unknown_block(language: str) -> None:
     """A block without a language, or in another notation for commands, is rejected, because nothing would run it."""
@@ -114,6 +136,7 @@ def test_every_block_is_taken(page: str, linked_project: Path) -> None:
     for name in scripts:
         is_run = re.search(rf"\b{Path(name).stem}\b", commands)
         assert is_run or name.startswith(("app/", "tests/")), f"nothing executes {name}"
+        assert name.startswith("app/") or "def predict(" not in guide.files[name], f"no path before a model: {name}"
 
 
 @pytest.mark.parametrize(("page", "command"), ALL)
