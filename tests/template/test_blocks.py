@@ -18,15 +18,16 @@ from .helm import Helm
 from .listed import LISTED, PERMITTED
 from .test_guides import NAMES, OTHER_TESTS
 
+# The pages whose blocks test_tool_commands.py runs: those of the command line.
+TOOL_PAGES = ["docs/batch-tools.md", "docs/command-line.md", "docs/performance.md"]
 # The page whose blocks test_tutorial.py runs.
 TUTORIAL = "docs/tutorial.md"
 # The pages whose blocks test_project_commands.py runs, because they create a project or run its tests.
 PROJECT_PAGES = ["README.md", "docs/predict.md", "docs/upgrading.md", "{{cookiecutter.project_slug}}/README.md"]
 # The pages whose blocks test_commands.py runs.
 PAGES = [
-    *(f"docs/{name}.md" for name in ("batch-tools", "command-line", "configuration", "content-types", "deployment")),
-    *(f"docs/{name}.md" for name in ("growing", "kserve", "monitoring", "optimizations", "options", "page")),
-    *(f"docs/{name}.md" for name in ("performance", "releases", "reliability")),
+    *(f"docs/{name}.md" for name in ("configuration", "content-types", "deployment", "growing", "kserve")),
+    *(f"docs/{name}.md" for name in ("monitoring", "optimizations", "options", "page", "releases", "reliability")),
     "deploy/helm/README.md",
     "app/server/README.md",
 ]
@@ -50,7 +51,14 @@ def text_of(page: str, project: Path) -> str:
 def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
     """A page with shell or Python is run by the tests of commands, of guides or of recipes."""
     folders = [ROOT, ROOT / "docs", GUIDES, ROOT / "deploy/helm", ROOT / "app/server"]
-    known = {*PAGES, *PROJECT_PAGES, TUTORIAL, RECIPES, *(f"docs/guides/{name}.md" for name in {*NAMES, *OTHER_TESTS})}
+    known = {
+        *PAGES,
+        *PROJECT_PAGES,
+        *TOOL_PAGES,
+        TUTORIAL,
+        RECIPES,
+        *(f"docs/guides/{name}.md" for name in {*NAMES, *OTHER_TESTS}),
+    }
     assert known >= LISTED.keys()
     others = ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"]
     for path in (each for folder in folders for each in folder.glob("*.md") if each.name not in others):
@@ -127,7 +135,7 @@ def test_unknown_block(language: str) -> None:
         read_guide(f"Text.\n\n```{language}\nmake serve\n```\n")
 
 
-@pytest.mark.parametrize("page", [*PAGES, *PROJECT_PAGES, TUTORIAL])
+@pytest.mark.parametrize("page", [*PAGES, *PROJECT_PAGES, *TOOL_PAGES, TUTORIAL])
 def test_every_block_is_taken(page: str, linked_project: Path) -> None:
     """Each block is a file, a script or commands, and each script of the page is executed, imported or a test."""
     guide = read_guide(text_of(page, linked_project))
