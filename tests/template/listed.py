@@ -9,6 +9,7 @@ LISTED = {
     "README.md": [
         "git clone TEMPLATE_URL cookiecutter-open-inference && cd cookiecutter-open-inference",
         "tools/bin/pip install cookiecutter",
+        ".venv/bin/pip install --editable .",
         "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
         "docker compose -f deploy/compose.yaml up",
         "helm install open-inference-service deploy/helm",
@@ -33,6 +34,7 @@ LISTED = {
         "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",
         "kubectl create secret generic weights-token --from-file=token=secrets/token.txt",
         "helm upgrade --install NAME deploy/helm --values my-values.yaml",
+        "kubectl rollout restart deployment --selector app.kubernetes.io/instance=NAME",
     ],
     "docs/kserve.md": [
         "kubectl apply -f deploy/kserve/inferenceservice.yaml",
