@@ -215,7 +215,7 @@ def run_command(command: str, folder: Path, actual: Mapping[str, str], typed: st
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=folder,
-        env={**os.environ, **LOCAL, **variables},
+        env={**os.environ, **LOCAL, "MAKEFLAGS": "", "MAKELEVEL": "0", "ARGS": "", **variables},
         input=typed,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
