@@ -128,3 +128,13 @@ def png_size(file: Path) -> tuple[int, int]:
     signature, width, height = struct.unpack(">8s8xII", file.read_bytes()[:24])
     assert signature == b"\x89PNG\r\n\x1a\n"
     return width, height
+
+
+def test_charts_show_rate_and_latency(visit: Open, all_kinds: str) -> None:
+    """The charts show the requests per second and the median latency since the last update of the page."""
+    page = visit(all_kinds)
+    expect(page.locator("#traffic")).to_be_visible()
+    predict(page)
+    expect(page.locator("#latency")).to_have_text(re.compile(r"\d (ms|s)$"), timeout=10000)
+    assert float(page.locator("#rate").inner_text()) > 0
+    expect(page.get_by_role("img", name="requests per second")).to_be_visible()
