@@ -62,7 +62,7 @@ def make_calls() -> dict[str, Call]:
     coding = {"Content-Encoding": "gzip"}
     return calls | {
         "gzip": Call(zipped, "200", {**coding, "Accept-Encoding": "gzip"}),
-        "gzip that is none": Call(json_large, "400", coding),
+        "invalid gzip": Call(json_large, "400", coding),
         "gzip of too much": Call(bomb, "413", coding),
         "too much": Call(replace(json_small, body=bytes(LIMIT + 1)), "413"),
         "half of the JSON": Call(half, "400"),

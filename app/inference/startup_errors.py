@@ -15,13 +15,13 @@ ROOT = PREDICT.parents[1]
 
 def describe_error(error: BaseException) -> str:
     """Return one line, such as `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
+    location = find_location(error)  # None if predict.py has not run, for example in a Python without the packages
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip()
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
-        is_ours = find_location(error) is None  # predict.py did not run: another Python than that of the service
-        text += ". Use .venv/bin/python, after make serve." if is_ours else f". {import_remedy(error.name or '')}"
-    return shorten(": ".join(filter(None, (find_location(error), text))), MAX_TEXT).removesuffix(".")
+        text += f". {import_remedy(error.name or '') if location else 'Use .venv/bin/python, after make serve.'}"
+    return shorten(": ".join(filter(None, (location, text))), MAX_TEXT).removesuffix(".")
 
 
 def format_error(error: BaseException, message: str | None = None) -> str:

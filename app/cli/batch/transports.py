@@ -54,7 +54,7 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
 def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     """Return the metadata of the service's model and the names of the optional inputs.
 
-    gRPC does not transfer content types. Raise Failure if there is no response, or none that conforms to the protocol.
+    gRPC does not transfer content types. Raise Failure if the service does not respond, or if the response is invalid.
     """
     is_grpc = service.transport == "grpc"
     name = service.model or service.model_name(_call(service, "RepositoryIndex").get("models", []) if is_grpc else None)
