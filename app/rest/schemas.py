@@ -32,7 +32,7 @@ def check_parameters(value: Any) -> Parameters:
     if not isinstance(value, dict):
         raise InvalidInput(expected="an object", got=format_value(value))
     if None in value.values():
-        value = {name: each for name, each in value.items() if each is not None}
+        return check_parameters({name: each for name, each in value.items() if each is not None})
     for name, each in value.items():
         if name == "binary_data_size" and (type(each) is not int or each < 0):
             raise parameter_error(name, each, "an integer of at least 0")
