@@ -20,6 +20,7 @@ from app.protocol.datatypes import (
     object_array,
     reshape,
 )
+from app.protocol.envelope import check_number_of_tensors, parameter_error
 from app.protocol.errors import InvalidInput, NoBinaryForm
 from app.protocol.types import (
     InferenceRequest,
@@ -29,8 +30,6 @@ from app.protocol.types import (
     RequestOutput,
     ResponseOutput,
     Tensor,
-    check_number_of_tensors,
-    parameter_error,
 )
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
 from grpc_service.wire import encode_field, extract_large_field

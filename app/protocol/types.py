@@ -11,22 +11,10 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, format_value
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
 
 Parameters = dict[str, Any]
-MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
-
-
-def check_number_of_tensors(member: str, count: int) -> None:
-    """Raise InvalidInput if `member` (inputs or outputs) has more than MAX_TENSORS elements."""
-    if count > MAX_TENSORS:
-        raise InvalidInput("too many", subject=member, expected=f"at most {MAX_TENSORS}", got=count)
-
-
-def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
-    """Return the error for a parameter with an invalid value (R17)."""
-    return InvalidInput(expected=expected, got=format_value(value)).about("parameter", name)
 
 
 class Tensor:
