@@ -199,7 +199,7 @@ def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return head
 
 
-def serialize_parameters(message: Any, values: Parameters) -> bytes:
+def serialize_parameters(message: Any, values: Mapping[str, Any]) -> bytes:
     """Return the serialized message with the parameters. A parser merges it with the fields before it."""
     write_parameters(message.parameters, values)
     merged: bytes = message.SerializeToString()
@@ -208,7 +208,7 @@ def serialize_parameters(message: Any, values: Parameters) -> bytes:
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     """Return the values by name, without parameters that have no value or one of an unknown kind (R17)."""
-    values: Parameters = {}
+    values = Parameters()
     if not parameters:  # the common case, for which items() is slower
         return values
     for name, parameter in parameters.items():
@@ -217,7 +217,7 @@ def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     return values
 
 
-def write_parameters(parameters: Any, values: Parameters) -> None:
+def write_parameters(parameters: Any, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, bool):
             parameters[name].bool_param = value

@@ -1,14 +1,14 @@
-"""Validation of the JSON objects of requests, except for the data of tensors (R7, R17)."""
+"""Validation of the JSON objects of requests and responses, except for the data of tensors (R7, R8, R17)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 from app.protocol.datatypes import DATATYPES, check_shape, datatype_of
-from app.protocol.errors import InvalidInput, InvalidRequest, format_value
+from app.protocol.errors import InferenceError, InvalidInput, InvalidRequest, format_value
 
 Read = Callable[[Any], Any]
 # Members of an object by name: a function that validates and converts the value, and the expected value of a required
@@ -16,6 +16,16 @@ Read = Callable[[Any], Any]
 Members = dict[str, tuple[Read, str]]
 MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
 MAX_ERRORS = 16  # maximum number of reported errors. An error takes far more time than a valid object
+
+
+class Parameters(dict[str, Any]):
+    """Parameters by name. They are also attributes. `content_type` and `headers` are None if absent, as in MLServer."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        is_known = name in self or name in ("content_type", "headers")
+        return self.get(name) if is_known else super().__getattribute__(name)
 
 
 def check_number_of_tensors(member: str, count: int) -> None:
@@ -35,8 +45,11 @@ def check_text(value: Any) -> str:
     return value
 
 
-def check_parameters(value: object) -> dict[str, Any]:
-    """Return the parameters without those that are null (R17). Raise InvalidInput if one is not valid."""
+def check_parameters(value: object, are_simple: bool = True) -> dict[str, Any]:
+    """Return the parameters without those that are null (R17). Raise InvalidInput if one is not valid.
+
+    If `are_simple`, the values must be strings, numbers and booleans. Some servers send others in their responses.
+    """
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -48,7 +61,7 @@ def check_parameters(value: object) -> dict[str, Any]:
             raise parameter_error(name, each, "an integer of at least 0")
         if name in ("binary_data", "binary_data_output") and not isinstance(each, bool):
             raise parameter_error(name, each, "true or false")
-        if not isinstance(each, (str, int, float)):
+        if are_simple and not isinstance(each, (str, int, float)):
             raise parameter_error(name, each)
     return value
 
@@ -60,10 +73,10 @@ def missing_member(value: dict[str, Any], name: str, expected: str) -> InvalidIn
     return InvalidInput(f"missing {name}", expected=expected)
 
 
-def read_object(members: Members, value: Any) -> dict[str, Any]:
+def read_object(members: Members, value: Any, kind: str = "") -> dict[str, Any]:
     """Return the members of an object, without unknown ones. Raise InvalidRequest with all errors."""
     if not isinstance(value, dict):
-        raise InvalidRequest([InvalidInput(expected="an object", got=format_value(value))])
+        raise InvalidRequest([InvalidInput(subject=kind, expected="an object", got=format_value(value))])
     valid: dict[str, Any] = dict.fromkeys(members)
     errors: list[InvalidInput] = []
     for name, (read, expected) in members.items():
@@ -101,6 +114,11 @@ def read_list(kind: str, read: Read, value: Any) -> list[Any]:
     return valid
 
 
+def raise_error(message: object) -> NoReturn:
+    """Raise InferenceError with the error message of a response."""
+    raise InferenceError(str(message))
+
+
 TENSORS = "a list of tensors with name, shape, datatype and data"
 ANY: tuple[Read, str] = (lambda value: value, "")
 REQUESTED: Members = {"parameters": (check_parameters, ""), "name": (check_text, "a string")}
@@ -115,4 +133,11 @@ REQUEST: Members = {
     "id": (check_text, ""),
     "inputs": (partial(read_list, "input", partial(read_object, INPUT)), TENSORS),
     "outputs": (partial(read_list, "output", partial(read_object, REQUESTED)), ""),
+}
+OUTPUT: Members = {**INPUT, "parameters": (partial(check_parameters, are_simple=False), "")}
+RESPONSE: Members = {
+    "error": (raise_error, ""),
+    "parameters": OUTPUT["parameters"],
+    **dict.fromkeys(["id", "model_name", "model_version"], ANY),
+    "outputs": (partial(read_list, "output", partial(read_object, OUTPUT)), TENSORS),
 }
