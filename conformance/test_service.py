@@ -11,7 +11,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import error_message, expect, is_a, success
+from conformance.outcomes import error_message, expect, got, is_a, success
 from conformance.target import SMALL, Target, head, status_of
 from tests.service.wires import Grpc, Rest
 
@@ -28,8 +28,9 @@ def full(target: Target, path: str) -> str:
 
 @pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
 def test_model_name_is_case_sensitive(target: Target, form: str, change: Any) -> None:
-    """R1: the model's name is case-sensitive."""
-    expect(target.infer(form, [SMALL], model=change(target.model)), "NOT_FOUND")
+    """R1: the model's name is case-sensitive. R3 checks the status."""
+    response = target.infer(form, [SMALL], model=change(target.model))
+    assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), f"expected 404 or 400, got {got(response)}"
 
 
 @pytest.mark.parametrize("datatype", ["fp32", "Fp32", "FP32 "])
@@ -157,9 +158,9 @@ def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
 
 
 def test_server_metadata(http: Http) -> None:
-    """R4: server metadata contains name, version and extensions."""
+    """R4: server metadata contains name, version and extensions. It can contain other members."""
     body = http.get("/v2").json
-    assert set(body) == {"name", "version", "extensions"}
+    assert set(body) >= {"name", "version", "extensions"}
     is_a(body["name"], str)
     is_a(body["version"], str)
     assert all(isinstance(each, str) for each in body["extensions"])
@@ -180,26 +181,25 @@ def test_statistics_extension(target: Target, http: Http) -> None:
 
 def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
     """R4: both transports return the same server metadata."""
-    response = rpc.call("ServerMetadata")
-    assert http.get("/v2").json == {
-        "name": response.name,
-        "version": response.version,
-        "extensions": list(response.extensions),
-    }
+    response, body = rpc.call("ServerMetadata"), http.get("/v2").json
+    both = (response.name, response.version, list(response.extensions))
+    assert both == (body["name"], body["version"], body["extensions"])
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/v2/health/live", {"live": True}),
-        ("/v2/health/ready", {"live": True, "ready": True}),
+        ("/v2/health/ready", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
         ("{model}/ready", {"name": "{model}", "ready": True}),
     ],
 )
 def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> None:
     """R5: a server that is live and ready reports this state."""
     expected = {name: target.model if value == "{model}" else value for name, value in body.items()}
-    assert success(http.get(full(target, path))).json == expected
+    found = success(http.get(full(target, path))).json
+    assert {name: found.get(name) for name in expected} == expected
 
 
 def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
@@ -210,16 +210,14 @@ def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
 
 
 def test_model_metadata(target: Target, http: Http) -> None:
-    """R6: model metadata contains name, versions, platform, and each tensor with its datatype and shape."""
+    """R6: model metadata contains name, platform and the tensors. It can contain versions and other members."""
     body = http.get(target.path).json
-    assert set(body) == {"name", "versions", "platform", "inputs", "outputs"}
+    assert set(body) >= {"name", "platform", "inputs", "outputs"}
     assert body["name"] == target.model
-    is_a(body["versions"], list)
-    assert all(isinstance(each, str) for each in body["versions"])
+    is_a(body.get("versions", []), list)
+    assert all(isinstance(each, str) for each in body.get("versions", []))
     is_a(body["platform"], str)
     assert [{name: each[name] for name in ("name", "datatype", "shape")} for each in body["inputs"]] == TENSORS
-    for tensor in (*body["inputs"], *body["outputs"]):
-        assert set(tensor) <= {"name", "datatype", "shape", "parameters"}
     assert [(each["name"], each["datatype"], each["shape"]) for each in body["outputs"]] == OUTPUTS
 
 
