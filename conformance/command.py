@@ -91,8 +91,8 @@ def main(
     """Test a running server of the Open Inference Protocol v2 against the rules in docs/protocol.md.
 
     The server must serve the model of conformance/model.py, as described in conformance/README.md.
-    The exit status is 0 if no case failed, and 1 if a case failed or the run was interrupted. It is 2
-    if the server cannot be tested.
+    The exit status is 0 if no case failed. It is 1 if a case failed or killed the server, or if the
+    run is partial. It is 2 if the server cannot be tested.
     """
     wanted = known(rules)
     for option, path in (("--json", json_path), ("--junit", junit_path)):

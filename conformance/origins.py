@@ -15,6 +15,7 @@ class Origin(Enum):
 
     SPECIFICATION = "Specification"
     TRITON = "Triton's extensions"
+    MLSERVER = "MLServer's content types"
     KSERVE = "KServe's extensions"
     OWN = "Decisions of this service"
 
@@ -23,14 +24,15 @@ class Origin(Enum):
         return self.name.lower()
 
 
-SPECIFICATION, TRITON, KSERVE, OWN = Origin
+SPECIFICATION, TRITON, MLSERVER, KSERVE, OWN = Origin
 
 # SPECIFICATION includes HTTP, JSON and gRPC, on which the specification is based.
 RULES_BY_ORIGIN = {
     SPECIFICATION: "R1 R2 R4 R5 R6 R7 R8 R9 R10 R14 R16 R17 R18 R20 R21 G1 G2 G3 G5",
     TRITON: "R23 B1 B2 B3 B4 B5 B6 B7 B8 T1 T2 T3",
+    MLSERVER: "C5 C7",
     KSERVE: "R22",
-    OWN: "R3 R11 R12 R13 R15 R19 G4 G6 G7",
+    OWN: "R3 R11 R12 R13 R15 R19 G4 G6 G7 C2",
 }
 RULES = {rule: origin for origin, rules in RULES_BY_ORIGIN.items() for rule in rules.split()}
 # Cases with another origin than their rule: rule, test, parameters (* stands for any text) and origin.
@@ -99,6 +101,7 @@ CASES: list[tuple[str, str, str, Origin]] = [
     ("R21", "test_options", "*", OWN),
     ("T2", "test_invalid_index_request", "*", OWN),
     ("R22", "test_model_names", "/", OWN),
+    ("C7", "test_invalid_base64", "*", OWN),
     ("G1", "test_malformed_message", "*", OWN),
     ("G1", "test_same_error_message", "*", OWN),
     ("G2", "test_raw_bool_is_0_or_1", "*", OWN),

@@ -24,6 +24,7 @@ GROUPS = {
     "B": "Binary tensor data",
     "G": "gRPC",
     "T": "Triton's tools",
+    "C": "Content types",
 }
 KILLED = "killed the server"
 OUTCOMES = ["passed", "failed", KILLED, "not supported", "not run"]

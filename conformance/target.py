@@ -236,6 +236,14 @@ def fp16_json(target: Target) -> str:
     return missing_reason("FP16 as JSON", reply, 400, 422)
 
 
+def content_types(target: Target) -> str:
+    """Detect content types: the model receives decoded base64."""
+    sent: Sent = ("bytes_in", "BYTES", [1], [b"YQ=="])
+    response = target.infer("rest json", [sent], content_types={"bytes_in": "base64"})
+    decoded = response.outputs.get("bytes_out", ("", [], []))[2] == [b"a"]
+    return "" if decoded else "the content type base64 changes nothing"
+
+
 def path(target: Target, method: str, suffix: str) -> str:
     return missing_reason(f"{method} {suffix}", target.http.open(method, suffix))
 
@@ -266,6 +274,7 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "deflate responses": lambda target: response_coding(target, "deflate"),
     "fp16 json": fp16_json,
     "versions": versions,
+    "content types": content_types,
     "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
     "index": lambda target: path(target, "POST", "/v2/repository/index"),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytriton
 
-
 REPOSITORY = Path(__file__).with_name("repository")
 
 
