@@ -1,4 +1,4 @@
-"""The conformance suite passes for our service, and each case has an origin."""
+"""The conformance suite passes for our service, and its results for other servers are published."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from conformance.origins import CASES, matches, split
 from conformance.origins import RULES as ORIGINS
+from conformance.tables import PAGE, failed_groups, load_results, make_tables, missing_reasons
 from tests.service.processes import Running, gunicorn, wait_for
 from tests.service.reviewed_messages import check_messages, one_of_each
 from tests.template.conformance_runs import address_options, check
@@ -101,6 +102,14 @@ def test_every_case_has_an_origin(suite_runs: Callable[[int], SuiteRun]) -> None
     assert unused == []
     assert sum(counts["passed"] for counts in report["counts_by_origin"].values()) == len(report["cases"])
     assert all(case["origin"] != "specification" for case in report["cases"] if "[rest binary" in case["test"])
+
+
+def test_page_contains_results() -> None:
+    """The tables in docs/conformance.md match the stored results, and each group of failures has a reason."""
+    assert make_tables() in PAGE.read_text()
+    assert missing_reasons() == []
+    for result in load_results().values():
+        assert sum(failed for *_, failed in failed_groups(result)) == len(result["failed"]) + len(result["killed"])
 
 
 @pytest.mark.parametrize(
