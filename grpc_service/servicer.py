@@ -95,13 +95,13 @@ class InferenceServicer:
         return messages.ServerMetadataResponse(name=plane.name, version=plane.version, extensions=plane.extensions)
 
     def ModelMetadata(self, request: Any) -> Message:  # noqa: N802
-        model = self.plane.metadata(request.name, request.version)
-        head = {"name": model.name, "versions": [model.version], "platform": model.platform}
-        inputs, outputs = (
-            [{"name": each.name, "datatype": each.datatype, "shape": each.shape} for each in tensors]
-            for tensors in (model.inputs, model.outputs)
-        )
-        return messages.ModelMetadataResponse(**head, inputs=inputs, outputs=outputs)
+        model = self.plane.model_metadata(request.name, request.version)
+        model.pop("parameters", None)  # the request-level content type has no field
+        parameters = [tensor.pop("parameters", {}) for tensor in (*model["inputs"], *model["outputs"])]
+        response = messages.ModelMetadataResponse(**model)
+        for tensor, values in zip((*response.inputs, *response.outputs), parameters, strict=True):
+            converters.write_parameters(tensor.parameters, values)
+        return response
 
     def ModelInfer(self, body: bytes, context: GrpcContext) -> bytes:  # noqa: N802
         self.plane.admission.reject_if_full()

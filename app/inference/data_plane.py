@@ -103,6 +103,10 @@ class DataPlane:
         self.metadata(name, version)
         return self.is_ready
 
+    def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
+        """Return the metadata of the model as a JSON object (R6). Raise NotFound as metadata() does."""
+        return self.metadata(name, version).describe(self.optional)
+
     def model_config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as metadata() does."""
         return model_config(self.metadata(name, version), self.optional)

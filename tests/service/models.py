@@ -73,3 +73,15 @@ def halves() -> Any:
         [MetadataTensor("single", "FP32", [-1]), MetadataTensor("half", "FP16", [-1])],
         lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2")},
     )
+
+
+def described() -> Any:
+    """Return a model with content types, an optional input and properties."""
+    tensors = [MetadataTensor("x", "BYTES", [-1], "str"), MetadataTensor("y", "FP32", [])]
+
+    def predict(_: Any, x: list[str], y: np.ndarray = np.zeros((), "f4")) -> dict[str, Any]:  # noqa: B008
+        return {"x": x, "y": y}
+
+    module = model(tensors, tensors, predict)
+    module.METADATA.content_type, module.METADATA.properties = "np", {"framework": "numpy 2", "": "é"}
+    return module
