@@ -19,6 +19,7 @@ METADATA = ModelMetadata(
     "echo",
     inputs=[MetadataTensor(*tensor) for tensor in INPUTS],
     outputs=[MetadataTensor(*tensor) for tensor in OUTPUTS],
+    properties={"framework": "numpy"},
 )
 EMPTY = {
     name: np.empty([max(dimension, 0) for dimension in shape], DATATYPES[datatype].dtype)

@@ -90,6 +90,13 @@ def test_client_datatypes(script: str, clients_python: Path, echoing: Running) -
     check_client(clients_python, script, echoing, "conformance")
 
 
+def test_mlserver_stubs(mlserver: Path, service: Running, echoing: Running) -> None:
+    """R6: MLServer's stubs read every response, except the metadata of a model with properties."""
+    python = mlserver.parent / "python"
+    check_client(python, "mlserver_grpc.py", service, "iris")
+    check_client(python, "mlserver_grpc.py", echoing, "conformance")
+
+
 def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:
     """Return an input as flat JSON, because MLServer concatenates the data of a batch."""
     return {"name": name, "datatype": datatype, "shape": array.shape, "data": as_json(array)}
