@@ -261,6 +261,7 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "deflate responses": lambda target: response_coding(target, "deflate"),
     "fp16 json": fp16_json,
     "versions": versions,
+    "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
     "index": lambda target: path(target, "POST", "/v2/repository/index"),
     "health": lambda target: call(target, "/grpc.health.v1.Health/Check"),
