@@ -77,6 +77,7 @@ def test_python_call_of_page(clients_python: Path, service: Running, chromium: B
     """The call with tritonclient on the model's page runs unchanged."""
     with chromium.new_page() as page:
         page.goto(f"http://{service.http}/")
+        page.get_by_role("button", name="Predict").click()
         code = page.locator('[data-tool="python"] code')
         expect(code).to_contain_text("tritonclient")
         call = code.text_content() or ""
