@@ -39,8 +39,6 @@ from tests.service.protocol.roundtrips import (
     through_response,
 )
 
-FLOATS = ["FP16", "FP32", "FP64"]
-
 
 def through_input(form: str, codec: Any, payload: Any, **options: Any) -> Any:
     """Encode `payload` with an input codec, send it as one input and decode it."""
