@@ -14,6 +14,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
+import pytest
 import trustme
 from google.protobuf.json_format import Parse
 from playwright.sync_api import Browser, Page, expect
@@ -134,15 +135,21 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     assert data["te'xt"] == TEXTS
 
 
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_calls_of_datatypes_without_contents(visit: Open, serve: Serve, datatype: str) -> None:
+    """grpcurl cannot send FP16 and BF16: the call contains a comment."""
+    call = shown(visit(serve(models.echo(datatype, [-1])).address))["grpcurl"]
+    assert call.startswith(f"# grpcurl cannot send {datatype}, which has no typed contents")
+
+
 def test_calls_of_values_without_a_form(visit: Open, serve: Serve) -> None:
-    """Only JSON has missing text, and grpcurl cannot send FP16: the calls contain a comment."""
+    """Only JSON has missing text: the calls contain a comment."""
     module = models.echo("BYTES", [-1])
     module.EXAMPLE = {"x": ["a", None]}
     found = shown(visit(serve(module).address))
     assert json.loads(arguments(found["curl"])[-1])["inputs"][0]["data"] == ["a", None]
     assert 'Missing text is ""' in found["python"]
     assert json.loads(arguments(found["grpcurl"])[2])["inputs"][0]["contents"] == {"bytes_contents": ["YQ==", ""]}
-    assert shown(visit(serve(models.echo("FP16", [-1])).address))["grpcurl"].startswith("# grpcurl cannot send FP16")
 
 
 def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
