@@ -39,6 +39,7 @@ def predict(
     int32_in: Any = None,
     int64_in: Any = None,
     fp16_in: Any = None,
+    bf16_in: Any = None,
     fp32_in: Any = None,
     fp64_in: Any = None,
     bytes_in: Any = None,

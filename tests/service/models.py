@@ -67,11 +67,11 @@ def several() -> Any:
 
 
 def halves() -> Any:
-    """Return a model that divides x FP32 [-1] by 2, and returns it as `single` in FP32 and as `half` in FP16."""
+    """Return a model that divides x FP32 [-1] by 2. The outputs are `single` FP32, `half` FP16 and `bfloat` BF16."""
     return model(
         [MetadataTensor("x", "FP32", [-1])],
-        [MetadataTensor("single", "FP32", [-1]), MetadataTensor("half", "FP16", [-1])],
-        lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2")},
+        [MetadataTensor(*each, [-1]) for each in [("single", "FP32"), ("half", "FP16"), ("bfloat", "BF16")]],
+        lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2"), "bfloat": x / 2},
     )
 
 

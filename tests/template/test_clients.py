@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.service.processes import Running, gunicorn
-from tests.template.clients.echo import DATATYPES, TENSORS
+from tests.template.clients.echo import BF16, DATATYPES, TENSORS
 from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
 from tests.template.environments import LOCAL, ROOT, make_environment, make_mlserver, make_project, run
 from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
@@ -209,10 +209,10 @@ def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_pa
 )
 def test_perf_analyzer_outputs(create: str, options: list[str], perf_analyzer: Measure, tmp_path: Path) -> None:
     """perf_analyzer finds the expected values of every datatype in each response."""
-    names = [name for name, datatype in DATATYPES.items() if datatype == name.upper()]
+    sent = {name: array.reshape(1, 3) for name, array in TENSORS.items() if DATATYPES[name] == name.upper()}
+    sent["bf16"] = BF16.reshape(1, 3).view("<u2")[:, 1::2]  # the bytes of BF16
     if create == "jsonable":
-        names.remove("fp16")
-    sent = {name: TENSORS[name].reshape(1, 3) for name in names}
+        del sent["fp16"], sent["bf16"]
     shifted = {name: np.roll(array, 1) for name, array in sent.items()}
     with gunicorn(ROOT, f"tests.template.perf_analyzer.model:{create}()", WORKERS=2) as running:
         perf_analyzer("test", running, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)

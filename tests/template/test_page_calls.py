@@ -225,7 +225,7 @@ def test_calls_are_accepted(accept: tuple[Page, Callable[[], str]]) -> None:
 
 
 def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:
-    """Only JSON has missing text, and grpcurl cannot send FP16: a comment replaces the calls of other clients."""
+    """Only JSON has missing text, and grpcurl cannot send FP16 and BF16: a comment replaces the calls of others."""
 
     def found(module: Any) -> dict[str, str]:
         page = visit(serve(module).address)
@@ -238,7 +238,9 @@ def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:
     calls = found(module)
     assert json.loads(arguments(calls["curl"])[-1])["inputs"][0]["data"] == ["a", None]
     assert calls["python"] == calls["grpcurl"] == "# Only JSON can represent missing text. Use curl."
-    assert found(models.echo("FP16", [-1]))["grpcurl"].startswith("# grpcurl cannot send FP16")
+    for datatype in ("FP16", "BF16"):
+        expected = f"# grpcurl cannot send {datatype}"
+        assert found(models.echo(datatype, [-1]))["grpcurl"].startswith(expected)
 
 
 def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:

@@ -54,8 +54,9 @@ function python(inputs, model, root) {
 const LITERALS = { null: "None", true: "True", false: "False" };
 
 function grpcurl(inputs, model) {
-  if (inputs.some((each) => each.datatype === "FP16")) {
-    return "# grpcurl cannot send FP16, which has no typed contents on gRPC. Use tritonclient.grpc for Python.";
+  const raw = model.inputs.find(({ name, contents }) => !contents && inputs.some((each) => each.name === name));
+  if (raw) {
+    return `# grpcurl cannot send ${raw.datatype}, which has no typed contents on gRPC. Use tritonclient.grpc for Python.`;
   }
   if (inputs.some(isIncomplete)) return NO_NULL;
   const tls = model.tls ? "" : "-plaintext ";

@@ -14,7 +14,7 @@ import numpy as np
 from common import SECONDS, Blocking, done, raises
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 from tritonclient.grpc.aio import InferenceServerClient as AioClient
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 CODINGS = [None, "gzip", "deflate"]
 
@@ -207,6 +207,13 @@ def check_tensors(client: Client, model: str) -> None:
     check_echoed(result, {"int8": echo.TENSORS["int8"], "fp16": echo.EMPTY["fp16"], "bytes": echo.EMPTY["bytes"]})
 
 
+def check_bf16(client: Client, model: str) -> None:
+    """Check BF16, also together with a tensor of another datatype."""
+    sent = echo.BF16.astype(triton_to_np_dtype("BF16"))  # ml_dtypes.bfloat16, or float32 in older versions
+    for tensors in {"bf16": sent}, {"bf16": sent[:0]}, {"bf16": sent, "fp32": echo.TENSORS["fp32"]}:
+        check_echoed(client.infer(**echo_call(model, tensors)), tensors)
+
+
 def check_compression(client: Client, model: str) -> None:
     """Check every compression algorithm of the client."""
     for algorithm in CODINGS:
@@ -234,6 +241,7 @@ def check_failures(client: Client, model: str) -> None:
 def check_echo(client: Client, model: str) -> None:
     check_server(client, model)
     check_tensors(client, model)
+    check_bf16(client, model)
     check_compression(client, model)
     check_concurrent_requests(client, model)
     check_failures(client, model)
