@@ -265,6 +265,7 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "deflate responses": lambda target: response_coding(target, "deflate"),
     "fp16 json": fp16_json,
     "versions": versions,
+    "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
     "statistics": lambda target: "" if is_listed(target, "statistics") else "it lists no statistics",
     "index": lambda target: path(target, "POST", "/v2/repository/index"),

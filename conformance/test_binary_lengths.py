@@ -37,7 +37,7 @@ def test_wrong_header_length(rest: Rest, off: int) -> None:
 
 
 def test_header_length_of_zero(rest: Rest) -> None:
-    """B4: a header length of 0 is rejected with 400."""
+    """B8: a header length of 0 is rejected with 400 if the model does not have one required input."""
     made, blob = tensor("int16")
     error_message(rest.post({"inputs": [made]}, blob, **{LENGTH: "0"}), 400)
 

@@ -67,6 +67,14 @@ def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
     assert success(http.get(full(target, path) + slash)).data == plain.data
 
 
+@pytest.mark.needs("model names")
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_model_names(target: Target, http: Http, slash: str) -> None:
+    """R22: the list of models contains the name of the model, also with HEAD."""
+    assert target.model in is_a(success(http.get(f"/v2/models{slash}")).json, dict)["models"]
+    assert success(http.open("HEAD", f"/v2/models{slash}")).data == b""
+
+
 @pytest.mark.parametrize("path", GETS)
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""

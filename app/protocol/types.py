@@ -25,7 +25,7 @@ def check_number_of_tensors(member: str, count: int) -> None:
 
 
 def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
-    """Return the error for a parameter with an invalid value, or without one (R17)."""
+    """Return the error for a parameter with an invalid value (R17)."""
     return InvalidInput(expected=expected, got=format_value(value)).about("parameter", name)
 
 

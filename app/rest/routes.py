@@ -21,7 +21,7 @@ from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, tensor_head, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.middleware import CONTEXT_KEY, RestContext
-from app.rest.request_reader import compress, discard_body, read_body, read_index_request, read_request
+from app.rest.request_reader import compress, discard_body, raw_request, read_body, read_index_request, read_request
 from app.rest.schemas import Validate, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
@@ -62,12 +62,13 @@ class Inference:
         """Return the body and the headers of the response. Raise InferenceError. No Flask context is required."""
         context = environ.get(CONTEXT_KEY) or RestContext(environ)
         context.operation = INFER
-        self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        served = self.plane.metadata(name, version)  # an unknown name is reported before other errors
         context.known_path = context.path
         self.plane.admission.reject_if_full()
         body = read_body(environ, self.settings.max_request_bytes)
         context.received = len(body)
-        request = self.read(body, read_header_length(environ.get(HEADER_LENGTH_KEY), len(body)))
+        length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
+        request = raw_request(body, served, self.plane.optional) if length == 0 else self.read(body, length)
         del body  # free its memory before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, context)
@@ -125,6 +126,11 @@ def server_live() -> Response:
 def server_ready() -> Response:
     ready = service.plane.is_ready
     return json_response({"live": True, "ready": ready}, 200 if ready else 503)
+
+
+@rest.get("/v2/models")
+def model_names() -> Response:
+    return json_response({"models": [service.plane.metadata().name]})
 
 
 @rest.get("/v2/models/<name>/ready")

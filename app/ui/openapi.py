@@ -28,7 +28,7 @@ ELEMENTS: dict[str, Json] = {
     "f": {"type": ["number", "null"], "description": "null means NaN"},
     "b": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1},
 }
-PARAMETERS: Json = {"type": "object", "properties": {"content_type": {"type": "string"}}}
+PARAMETERS: Json = {"type": "object", "properties": {"content_type": {"type": ["string", "null"]}}}
 NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
 
 

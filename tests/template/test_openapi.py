@@ -64,7 +64,8 @@ def b(**others: Any) -> dict[str, Any]:
         ([a(data=["1", "2"])], 400),
         ([a(), b(data=[1.5])], 400),
         ([a(), b(data=[2**63])], 400),
-        ([a(), b(parameters={"content_type": None})], 400),
+        ([a(), b(parameters={"content_type": None, "headers": None})], 200),
+        ([a(), b(parameters={"content_type": []})], 400),
     ],
 )
 def test_description_matches_service(inputs: list[dict[str, Any]], status: int) -> None:

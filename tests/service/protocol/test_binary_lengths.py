@@ -48,11 +48,11 @@ def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
     assert error_message(response, 400).startswith(text)
 
 
-def test_rejects_header_length_of_zero_with_json(service) -> None:
-    """B4, R20: a header length of 0 with a JSON body is rejected."""
+def test_rejects_header_length_of_zero_without_required_input(service) -> None:
+    """B8: a header length of 0 is rejected if the model has no required input."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert error_message(response, 400).startswith("Empty body")
+    assert error_message(response, 400).startswith(f"{LENGTH} 0 needs a model with one required input. ")
 
 
 def test_accepts_header_length_of_the_whole_body(service) -> None:
