@@ -48,12 +48,12 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
     """
     settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
     app = create_app(settings, module)
-    plane = app.extensions["service"].plane
-    server = Server(plane, settings)
+    service = app.extensions["service"]
+    server = Server(service.plane, settings, service.metrics.statistics)
     server.start()
     try:
         with grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]) as channel:
-            yield partial(infer_in_all_forms, app, channel, plane.metadata(), forms)
+            yield partial(infer_in_all_forms, app, channel, service.plane.metadata(), forms)
     finally:
         server.close(settings.shutdown_timeout_seconds)
 

@@ -99,7 +99,8 @@ def start_response(*response: Any) -> Callable[[bytes], object]:
 
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
-    servicer = InferenceServicer(app.extensions["service"].plane)
+    service = app.extensions["service"]
+    servicer = InferenceServicer(service.plane, service.metrics.statistics)
     return lambda: servicer.ModelInfer(case.body, RequestContext("infer"))  # type: ignore[arg-type]  # no context
 
 

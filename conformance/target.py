@@ -213,10 +213,14 @@ def request_coding(target: Target, coding: str, compress: Callable[[bytes], byte
     return missing_reason(f"Content-Encoding: {coding}", reply)
 
 
+def is_listed(target: Target, extension: str) -> bool:
+    listed = target.server.get("extensions")
+    return isinstance(listed, list) and extension in listed
+
+
 def binary(target: Target) -> str:
     """Detect binary tensors: the server lists the extension or sends a binary response."""
-    listed = target.server.get("extensions")
-    if isinstance(listed, list) and "binary_tensor_data" in listed:
+    if is_listed(target, "binary_tensor_data"):
         return ""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
     sent = target.rest.post(envelope).headers.get("Inference-Header-Content-Length")
@@ -280,9 +284,11 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "versions": versions,
     "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
+    "statistics": lambda target: "" if is_listed(target, "statistics") else "it lists no statistics",
     "index": lambda target: path(target, "POST", "/v2/repository/index"),
     "health": lambda target: call(target, "/grpc.health.v1.Health/Check"),
     "reflection": lambda target: call(target, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
     "rpc ModelConfig": service_call("ModelConfig"),
     "rpc RepositoryIndex": service_call("RepositoryIndex"),
+    "rpc ModelStatistics": service_call("ModelStatistics"),
 }

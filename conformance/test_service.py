@@ -70,7 +70,9 @@ def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_model_names(target: Target, http: Http, slash: str) -> None:
     """R22: the list of models contains the name of the model, also with HEAD."""
-    assert target.model in is_a(success(http.get(f"/v2/models{slash}")).json, dict)["models"]
+    body = success(http.get(f"/v2/models{slash}")).json
+    is_a(body, dict)
+    assert target.model in body["models"]
     assert success(http.open("HEAD", f"/v2/models{slash}")).data == b""
 
 

@@ -1,10 +1,11 @@
-"""Methods of GRPCInferenceService (G1, T1, T2), and the gRPC status of each error."""
+"""Methods of GRPCInferenceService (G1, T1 to T3), and the gRPC status of each error."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import grpc
@@ -13,8 +14,10 @@ from google.protobuf.message import DecodeError, Message
 from app.inference.data_plane import DataPlane
 from app.inference.request_context import INFER, RequestContext, current_contexts
 from app.observability.observer_queue import ObserverQueue
+from app.observability.statistics import Statistics
 from app.protocol import errors
 from grpc_service import converters, messages
+from grpc_service.pool import MAX_STREAMS
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -76,8 +79,8 @@ class GrpcContext(RequestContext):
 class InferenceServicer:
     """The methods of the service. They raise InferenceError. ModelInfer takes and returns serialized messages."""
 
-    def __init__(self, plane: DataPlane, without_copies: bool = True):
-        self.plane, self.without_copies = plane, without_copies
+    def __init__(self, plane: DataPlane, statistics: Statistics, without_copies: bool = True):
+        self.plane, self.statistics, self.without_copies = plane, statistics, without_copies
         self.is_stopping = False
         self.running: set[grpc.ServicerContext] = set()  # calls in flight
 
@@ -119,6 +122,9 @@ class InferenceServicer:
     def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
         return messages.RepositoryIndexResponse(models=self.plane.repository_index(request.ready))
 
+    def ModelStatistics(self, request: Any) -> Message:  # noqa: N802
+        return messages.ModelStatisticsResponse(**self.statistics.read(request.name, request.version))
+
 
 def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     """Return the handler for all methods in the proto. Handlers take and return serialized messages.
@@ -128,6 +134,8 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     handlers = {}
     for method in messages.SERVICE.methods:
         handle = make_handler(servicer, method)
+        if method.name == "ModelStatistics":  # it waits, so it must not use the threads of the pool
+            vars(handle)["experimental_thread_pool"] = ThreadPoolExecutor(MAX_STREAMS)
         handlers[method.name] = grpc.unary_unary_rpc_method_handler(handle, request_deserializer=lambda body: [body])
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
 

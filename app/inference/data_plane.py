@@ -36,7 +36,7 @@ class DataPlane:
     """
 
     name, version = "open-inference-service", __version__
-    extensions = ("binary_tensor_data", "model_configuration")
+    extensions = ("binary_tensor_data", "model_configuration", "statistics")
 
     def __init__(self, module: Any, settings: Settings, queue: ObserverQueue, make_spans: MakeSpans | None = None):
         self._adapter = adapter = ModelAdapter(module)

@@ -152,6 +152,16 @@ def model_config(name: str, version: str | None = None) -> Response:
     return json_response(service.plane.model_config(name, version))
 
 
+@rest.get("/v2/models/stats")
+@rest.get("/v2/models/<name>/stats")
+@rest.get("/v2/models/<name>/versions/<version>/stats")
+def model_statistics(name: str = "", version: str | None = None) -> Response:
+    if not name and service.plane.metadata().name == "stats":  # R6 takes precedence
+        return model_metadata("stats")
+    request.environ[CONTEXT_KEY].release_thread()
+    return json_response(service.metrics.statistics.read(name, version))
+
+
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
     body = read_body(request.environ, service.settings.max_request_bytes)

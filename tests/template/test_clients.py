@@ -179,7 +179,7 @@ def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path)
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
 @pytest.mark.parametrize("options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"])
 def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Running) -> None:
-    """T1: perf_analyzer reads from the configuration what to send, and no request fails."""
+    """T1, T3: perf_analyzer reads from the configuration what to send, and no request fails. It shows server times."""
     perf_analyzer("iris", service, "--shape", "features:5,4", *options)
 
 

@@ -78,7 +78,6 @@ def test_server_metadata_is_the_same_on_both_transports(service) -> None:
     message = service.grpc.call("ServerMetadata")
     assert rest == {"name": message.name, "version": message.version, "extensions": list(message.extensions)}
     assert "binary_tensor_data" in rest["extensions"]
-    assert "statistics" not in rest["extensions"]
 
 
 def test_returns_the_model_configuration(service) -> None:

@@ -91,12 +91,12 @@ def check_error(code: str, names: str, call: Any, *args: Any, **kwargs: Any) -> 
 
 
 def check_server(client: Client, model: str) -> str:
-    """Check health, metadata, configuration and index, and return the version of the served model."""
+    """Check health, metadata, configuration, index and statistics, and return the version of the served model."""
     assert client.is_server_live(client_timeout=SECONDS)
     assert client.is_server_ready(client_timeout=SECONDS)
     assert client.is_model_ready(model, client_timeout=SECONDS)
     server = client.get_server_metadata(client_timeout=SECONDS)
-    assert "model_configuration" in server.extensions, server
+    assert {"model_configuration", "statistics"} <= set(server.extensions), server
     metadata = client.get_model_metadata(model, client_timeout=SECONDS)
     assert metadata.name == model, metadata
     version = metadata.versions[0]
@@ -109,6 +109,9 @@ def check_server(client: Client, model: str) -> str:
         assert [describe_config(each) for each in declared] == [describe(each) for each in tensors], config
     (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
     assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
+    for arguments in (), (model,), (model, version):
+        (stats,) = client.get_inference_statistics(*arguments, client_timeout=SECONDS).model_stats
+        assert (stats.name, stats.version, list(stats.memory_usage)) == (model, version, []), stats
     return version
 
 
@@ -126,8 +129,7 @@ def describe_config(tensor: Any) -> tuple[str, str, list[int]]:
 def check_absent(client: Client, model: str) -> None:
     """Check that Triton methods outside the protocol return UNIMPLEMENTED."""
     assert stream(client) == "StatusCode.UNIMPLEMENTED"
-    for call in client.load_model, client.get_inference_statistics:
-        check_error("UNIMPLEMENTED", "", call, model)
+    check_error("UNIMPLEMENTED", "", client.load_model, model)
     for call in client.get_log_settings, client.get_system_shared_memory_status:
         check_error("UNIMPLEMENTED", "", call)
     shared = InferInput("features", [1, 4], "FP32")

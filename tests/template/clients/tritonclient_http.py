@@ -92,13 +92,13 @@ def check_error(status: str, names: str, call: Any, *args: Any, **kwargs: Any) -
 
 
 def check_server(client: Client, model: str) -> str:
-    """Check health, metadata, configuration and index, and return the version of the served model."""
+    """Check health, metadata, configuration, index and statistics, and return the version of the served model."""
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready(model)
     assert not client.is_model_ready("no-such-model")
     server = client.get_server_metadata()
-    assert {"binary_tensor_data", "model_configuration"} <= set(server["extensions"]), server
+    assert {"binary_tensor_data", "model_configuration", "statistics"} <= set(server["extensions"]), server
     metadata = client.get_model_metadata(model)
     assert metadata["name"] == model, metadata
     version = metadata["versions"][0]
@@ -113,6 +113,9 @@ def check_server(client: Client, model: str) -> str:
         ]
     (indexed,) = client.get_model_repository_index()
     assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), indexed
+    for arguments in (), (model,), (model, version):
+        (stats,) = client.get_inference_statistics(*arguments)["model_stats"]
+        assert (stats["name"], stats["version"], stats["memory_usage"]) == (model, version, []), stats
     return version
 
 
