@@ -232,7 +232,7 @@ def check_metadata(metadata: Any) -> None:
     found = metadata.properties
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in (*found, *found.values())):
         problem = f"METADATA: invalid properties. Expected a dict of strings, got {found!r}."
-        raise ConfigurationError(f"{problem} Convert each value with str().")
+        raise ConfigurationError(f"{problem} Convert names and values with str().")
 
 
 def join_names(words: Iterable[Any]) -> str:

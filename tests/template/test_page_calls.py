@@ -275,18 +275,19 @@ def test_calls_equal_the_request(visit: Open, all_kinds: str) -> None:
     """The shown and copied calls equal the sent request, with special characters, files and a path prefix."""
     address = f"{all_kinds}{PREFIX}/"
     page = visit(address, permissions=["clipboard-read", "clipboard-write"])
-    page.get_by_label("text").fill('["it\'s $(id)\\n", ""]')
+    page.get_by_label("text").fill('["it\'s $(id)\\n", "a\\/b"]')
     page.get_by_label("matrix").fill("1\t2\n3\t-9007199254740993")
     page.get_by_label("one").fill("1e-3")
     page.get_by_label("flag").uncheck()
     page.get_by_label("picture").set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2})
     sent = predict(page)
     data = [each["data"] for each in sent["inputs"]]
-    assert data[:4] == [["it's $(id)\n", ""], [1, 2, 3, -9007199254740993], [0.001], [False]]
+    assert data[:4] == [["it's $(id)\n", "a/b"], [1, 2, 3, -9007199254740993], [0.001], [False]]
     assert base64.b64decode(data[4][0]) == PNG * 2
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("1e-3")
     url, _, body = arguments(shown(page)["curl"])
     assert (url, json.loads(body)) == (f"{address}v2/models/test/infer", sent)
+    assert '"a/b"' in shown(page)["python"]  # in Python, the backslash of JSON would be part of the text
     assert f'InferenceServerClient("{address.removeprefix("http://").rstrip("/")}")' in shown(page)["python"]
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("Copied the request with curl.")).to_be_attached()

@@ -82,7 +82,8 @@ function texts(text) {
 /** Return the tensor of a JSON list. Take elements from its text, so that no digits are lost. */
 function readList(list, text, input) {
   const shape = sizesOf(list, input);
-  const data = text.match(ELEMENT) ?? [];
+  const elements = text.match(ELEMENT) ?? [];
+  const data = elements.map((each) => (each.startsWith('"') ? JSON.stringify(JSON.parse(each)) : each));
   if (data.some((each) => Number(each) === Infinity || Number(each) === -Infinity)) {
     throw new Error(`${input.name}: JSON has no infinity.`);
   }

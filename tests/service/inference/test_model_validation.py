@@ -151,7 +151,7 @@ def test_rejects_missing_parts(name: str) -> None:
         *(
             (
                 ModelMetadata("m", "1", "p", [], [], properties=properties),
-                f"METADATA: invalid properties. Expected a dict of strings, got {got}. Convert each value with str",
+                f"METADATA: invalid properties. Expected a dict of strings, got {got}. Convert names and values",
             )
             for properties, got in [
                 ({"rows": 150, "framework": "numpy"}, "{'rows': 150, 'framework': 'numpy'}"),
