@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import grpc
@@ -17,7 +16,6 @@ from app.observability.observer_queue import ObserverQueue
 from app.observability.statistics import Statistics
 from app.protocol import errors
 from grpc_service import converters, messages
-from grpc_service.pool import MAX_STREAMS
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -134,8 +132,6 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     handlers = {}
     for method in messages.SERVICE.methods:
         handle = make_handler(servicer, method)
-        if method.name == "ModelStatistics":  # it waits, so it must not use the threads of the pool
-            vars(handle)["experimental_thread_pool"] = ThreadPoolExecutor(MAX_STREAMS)
         handlers[method.name] = grpc.unary_unary_rpc_method_handler(handle, request_deserializer=lambda body: [body])
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -226,22 +224,3 @@ def test_many_recent_requests(service: Service) -> None:
         service.rest.infer([ONE])
     found = counts(statistics(service))
     assert found == {"success": 1100, "fail": 0, "inferences": 1100, "executions": 1100, "1": 1100}
-
-
-def test_waiting_calls_use_no_threads_of_inference(serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T3: calls of ModelStatistics that wait for other workers do not delay inference."""
-    service = serve(models.echo("FP32", [-1]), max_concurrency=1, max_queue_size=0)
-    calls = service.settings.threads + 1
-    waiting, end = threading.Barrier(calls + 1), threading.Event()
-
-    def wait() -> None:
-        waiting.wait(60)
-        end.wait(60)
-
-    monkeypatch.setattr(service.plane.observer_queue, "wait_for_workers", wait)
-    with ThreadPoolExecutor(calls) as pool:
-        pending = [pool.submit(service.grpc.call, "ModelStatistics") for _ in range(calls)]
-        waiting.wait(60)
-        assert service.grpc.infer([ONE]).kind == "ok"
-        end.set()
-        assert all(each.result().model_stats[0].name == "test" for each in pending)
