@@ -14,12 +14,13 @@ import click
 import pytest
 
 from app.version import __version__
+from conformance.addresses import InvalidTarget
 from conformance.client import TIMEOUT_SECONDS
 from conformance.model import NAME
 from conformance.origins import Origin
 from conformance.report import GROUPS, Report, name_of, new_case, place, rules_of
 from conformance.restart import restart, time_limit
-from conformance.target import TARGET, InvalidTarget, Target
+from conformance.target import TARGET, Target
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "protocol.md"

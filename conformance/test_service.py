@@ -13,13 +13,12 @@ from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
 from conformance.outcomes import error_message, expect, got, is_a, success
 from conformance.target import SMALL, Target, head, status_of
-from tests.service.wires import Grpc, Rest
+from tests.service.wires import Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
 VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
 GOOD = json.dumps({"inputs": [head(*SMALL)]})
-TENSORS = [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in INPUTS]
 
 
 def full(target: Target, path: str) -> str:
@@ -225,8 +224,23 @@ def test_model_metadata(target: Target, http: Http) -> None:
     is_a(versions, list)
     assert all(isinstance(each, str) for each in versions)
     is_a(body["platform"], str)
-    assert [{name: each[name] for name in ("name", "datatype", "shape")} for each in body["inputs"]] == TENSORS
-    assert [(each["name"], each["datatype"], each["shape"]) for each in body["outputs"]] == OUTPUTS
+    for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
+        assert [(each["name"], each["datatype"], each["shape"]) for each in listed] == target.supported(expected)
+
+
+def test_metadata_parameters(target: Target, http: Http) -> None:
+    """R6: the parameters of the model and of its tensors, if any, are strings, numbers and booleans."""
+    body = http.get(target.path).json
+    for each in (body, *body["inputs"], *body["outputs"]):
+        values = (each.get("parameters") or {}).values()
+        assert all(isinstance(value, str | int | float) for value in values), f"expected scalars, got {each}"
+
+
+def test_metadata_properties(target: Target, http: Http) -> None:
+    """R6: the properties of the model, if any, are an object of strings."""
+    properties = http.get(target.path).json.get("properties") or {}
+    is_a(properties, dict)
+    assert all(isinstance(each, str) for each in properties.values()), f"expected strings, got {properties}"
 
 
 def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
@@ -238,3 +252,12 @@ def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
         assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
             (each["name"], each["datatype"], each["shape"]) for each in expected
         ]
+
+
+def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -> None:
+    """R6: gRPC returns the parameters of tensors and the properties of REST, or none if it lacks the field."""
+    response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
+    assert dict(response.properties) in ({}, body.get("properties") or {})
+    tensors = zip((*response.inputs, *response.outputs), (*body["inputs"], *body["outputs"]), strict=True)
+    for tensor, expected in tensors:
+        assert plain(tensor.parameters) in ({}, expected.get("parameters") or {}), f"expected {expected}, got {tensor}"

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.service.processes import Running, gunicorn
-from tests.template.clients.echo import DATATYPES, TENSORS
+from tests.template.clients.echo import BF16, DATATYPES, TENSORS
 from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
 from tests.template.environments import LOCAL, ROOT, make_environment, make_mlserver, make_project, run
 from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
@@ -77,6 +77,7 @@ def test_python_call_of_page(clients_python: Path, service: Running, chromium: B
     """The call with tritonclient on the model's page runs unchanged."""
     with chromium.new_page() as page:
         page.goto(f"http://{service.http}/")
+        page.get_by_role("button", name="Predict").click()
         code = page.locator('[data-tool="python"] code')
         expect(code).to_contain_text("tritonclient")
         call = code.text_content() or ""
@@ -88,6 +89,13 @@ def test_python_call_of_page(clients_python: Path, service: Running, chromium: B
 def test_client_datatypes(script: str, clients_python: Path, echoing: Running) -> None:
     """The client receives the tensors that it sent, for every datatype, rank, form and compression."""
     check_client(clients_python, script, echoing, "conformance")
+
+
+def test_mlserver_stubs(mlserver: Path, service: Running, echoing: Running) -> None:
+    """R6: MLServer's stubs read every response, except the metadata of a model with properties."""
+    python = mlserver.parent / "python"
+    check_client(python, "mlserver_grpc.py", service, "iris")
+    check_client(python, "mlserver_grpc.py", echoing, "conformance")
 
 
 def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:
@@ -171,7 +179,7 @@ def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path)
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
 @pytest.mark.parametrize("options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"])
 def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Running) -> None:
-    """T1: perf_analyzer reads from the configuration what to send, and no request fails."""
+    """T1, T3: perf_analyzer reads from the configuration what to send, and no request fails. It shows server times."""
     perf_analyzer("iris", service, "--shape", "features:5,4", *options)
 
 
@@ -201,10 +209,10 @@ def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_pa
 )
 def test_perf_analyzer_outputs(create: str, options: list[str], perf_analyzer: Measure, tmp_path: Path) -> None:
     """perf_analyzer finds the expected values of every datatype in each response."""
-    names = [name for name, datatype in DATATYPES.items() if datatype == name.upper()]
+    sent = {name: array.reshape(1, 3) for name, array in TENSORS.items() if DATATYPES[name] == name.upper()}
+    sent["bf16"] = BF16.reshape(1, 3).view("<u2")[:, 1::2]  # the bytes of BF16
     if create == "jsonable":
-        names.remove("fp16")
-    sent = {name: TENSORS[name].reshape(1, 3) for name in names}
+        del sent["fp16"], sent["bf16"]
     shifted = {name: np.roll(array, 1) for name, array in sent.items()}
     with gunicorn(ROOT, f"tests.template.perf_analyzer.model:{create}()", WORKERS=2) as running:
         perf_analyzer("test", running, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)
