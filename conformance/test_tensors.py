@@ -41,14 +41,7 @@ def data_of(reply: Reply) -> list:
 @pytest.mark.parametrize(
     "shape",
     [
-        [True],
-        ["1"],
-        [1.0],
-        [-1],
-        [1.5],
-        [None],
-        [[1]],
-        [{}],
+        *([dimension] for dimension in (True, "1", 1.0, -1, 1.5, None, [1], {})),
         1,
         "1",
         "[1]",
