@@ -23,6 +23,7 @@ RANGES = {
     for bits in (8, 16, 32, 64)
 }
 INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
+NO_DIMENSIONS: list[Any] = [True, "1", 1.0, -1, 1.5, None, [1], {}]
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 
 
@@ -41,7 +42,7 @@ def data_of(reply: Reply) -> list:
 @pytest.mark.parametrize(
     "shape",
     [
-        *([dimension] for dimension in (True, "1", 1.0, -1, 1.5, None, [1], {})),
+        *([dimension] for dimension in NO_DIMENSIONS),
         1,
         "1",
         "[1]",
