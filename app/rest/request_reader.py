@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 from werkzeug.datastructures import Accept
@@ -48,6 +49,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
         raise InvalidInput("body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}")
+    environ["wsgi.input"] = BytesIO()  # the old stream would keep the body in memory
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
