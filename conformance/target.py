@@ -19,13 +19,15 @@ import pytest
 
 from conformance.calls import Recorder
 from conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
-from conformance.model import INPUTS, OUTPUTS, output_of
+from conformance.model import INPUTS, OUTPUTS, Declared, output_of
 from conformance.outcomes import members, text_of
 from grpc_service import messages
 from tests.service import wires
 from tests.service.wires import KINDS, Grpc, Response, Sent
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
+# Datatypes without typed contents on gRPC, which are optional in JSON.
+RAW_ONLY = ["FP16", "BF16"]
 CONNECT_SECONDS = 5
 SMALL: Sent = ("fp32_in", "FP32", [2], [1.5, -2.0])
 UNLIMITED = [
@@ -127,10 +129,15 @@ class Target:
     def missing_tensors(self) -> list[str]:
         """Return the tensors of conformance/model.py that the model's metadata does not list, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
-        inputs = [name for name, *_ in INPUTS if declared["inputs"] and name not in declared["inputs"]]
+        needed = [[name for name, *_ in self.supported(tensors)] for tensors in (INPUTS, OUTPUTS)]
+        inputs = [name for name in needed[0] if declared["inputs"] and name not in declared["inputs"]]
         known = {output_of(name) for name in inputs}
-        outputs = [name for name, *_ in OUTPUTS if declared["outputs"] and name not in declared["outputs"] | known]
+        outputs = [name for name in needed[1] if declared["outputs"] and name not in declared["outputs"] | known]
         return inputs + outputs
+
+    def supported(self, tensors: list[Declared]) -> list[Declared]:
+        """Return the tensors of conformance/model.py with a datatype that the server supports."""
+        return [each for each in tensors if each[1] != "BF16" or not self.missing_feature("bf16")]
 
     def has_stopped_responding(self) -> bool:
         """Return True if the server repeatedly fails to respond to valid requests over REST or gRPC."""
@@ -166,10 +173,10 @@ class Target:
         return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
 
     def form_for(self, form: str, datatype: str) -> str:
-        """Return `form`, or a binary form if `form` does not support the datatype (R13, G3)."""
-        if datatype == "FP16" and form == "grpc typed":
+        """Return `form`, or a binary form if `form` does not support the datatype (R13, R23, G3)."""
+        if datatype in RAW_ONLY and form == "grpc typed":
             return "grpc raw"
-        if datatype == "FP16" and form == "rest json" and self.missing_feature("fp16 json"):
+        if datatype in RAW_ONLY and form == "rest json" and self.missing_feature(f"{datatype.lower()} json"):
             return "rest json" if self.missing_feature("binary") else "rest binary"
         return form
 
@@ -206,10 +213,14 @@ def request_coding(target: Target, coding: str, compress: Callable[[bytes], byte
     return missing_reason(f"Content-Encoding: {coding}", reply)
 
 
+def is_listed(target: Target, extension: str) -> bool:
+    listed = target.server.get("extensions")
+    return isinstance(listed, list) and extension in listed
+
+
 def binary(target: Target) -> str:
     """Detect binary tensors: the server lists the extension or sends a binary response."""
-    listed = target.server.get("extensions")
-    if isinstance(listed, list) and "binary_tensor_data" in listed:
+    if is_listed(target, "binary_tensor_data"):
         return ""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
     sent = target.rest.post(envelope).headers.get("Inference-Header-Content-Length")
@@ -225,10 +236,18 @@ def response_coding(target: Target, coding: str) -> str:
     return missing_reason(f"Accept-Encoding: {coding}", reply)
 
 
-def fp16_json(target: Target) -> str:
-    """Detect FP16 in JSON, which is optional, because the protocol does not define it."""
-    reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
-    return missing_reason("FP16 as JSON", reply, 400, 422)
+def bf16(target: Target) -> str:
+    """Detect BF16, which is optional: the model's metadata lists bf16_in, or no inputs at all."""
+    listed = tensor_names(target.metadata.get("inputs"))
+    return "the model's metadata lists no bf16_in" if listed and "bf16_in" not in listed else ""
+
+
+def datatype_json(target: Target, datatype: str) -> str:
+    """Detect FP16 or BF16 in JSON, which is optional, because the protocol does not define it."""
+    name = f"{datatype.lower()}_in"
+    envelope = {"inputs": [head(name, datatype, [1], [1.5])], "outputs": [{"name": output_of(name)}]}
+    reply = target.rest.post(envelope)
+    return missing_reason(f"{datatype} as JSON", reply, 400, 422)
 
 
 def path(target: Target, method: str, suffix: str) -> str:
@@ -259,12 +278,17 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "deflate": lambda target: request_coding(target, "deflate", zlib.compress),
     "gzip responses": lambda target: response_coding(target, "gzip"),
     "deflate responses": lambda target: response_coding(target, "deflate"),
-    "fp16 json": fp16_json,
+    "bf16": bf16,
+    "fp16 json": lambda target: datatype_json(target, "FP16"),
+    "bf16 json": lambda target: datatype_json(target, "BF16"),
     "versions": versions,
+    "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
+    "statistics": lambda target: "" if is_listed(target, "statistics") else "it lists no statistics",
     "index": lambda target: path(target, "POST", "/v2/repository/index"),
     "health": lambda target: call(target, "/grpc.health.v1.Health/Check"),
     "reflection": lambda target: call(target, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
     "rpc ModelConfig": service_call("ModelConfig"),
     "rpc RepositoryIndex": service_call("RepositoryIndex"),
+    "rpc ModelStatistics": service_call("ModelStatistics"),
 }

@@ -11,7 +11,7 @@ import pytest
 from conformance.grpc_requests import check_invalid_argument, tensor
 from conformance.model import DATATYPES
 from conformance.outcomes import expect
-from conformance.target import SMALL, Target
+from conformance.target import RAW_ONLY, SMALL, Target
 from conformance.test_tensors import RANGES
 from grpc_service import messages
 from tests.service.wires import CONTENTS, Grpc, Response, pack
@@ -121,11 +121,13 @@ def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
     check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})), f"{name}_in")
 
 
-def test_fp16_has_no_contents_field(rpc: Grpc) -> None:
-    """G3: FP16 requires raw contents, and any typed contents are rejected."""
+@pytest.mark.parametrize("datatype", RAW_ONLY)
+def test_datatype_without_contents_field(rpc: Grpc, datatype: str) -> None:
+    """G3, R23: FP16 and BF16 require raw contents, and any typed contents are rejected."""
+    name = datatype.lower()
     for field in FIELDS:
         value = b"\0\0" if field == "bytes_contents" else 1
-        check_invalid_argument(send(rpc, tensor("fp16", "FP16", [1], **{field: [value]})), "fp16_in")
+        check_invalid_argument(send(rpc, tensor(name, datatype, [1], **{field: [value]})), f"{name}_in")
 
 
 @pytest.mark.parametrize("datatype", [name for name in RANGES if name[-2:] != "64"])
@@ -158,15 +160,18 @@ def test_typed_request_gets_typed_response(rpc: Grpc, datatype: str) -> None:
     assert list(getattr(response.raw.outputs[0].contents, CONTENTS[datatype])) == values
 
 
-@pytest.mark.parametrize("wanted", [["fp16_out", "fp32_out"], ["fp32_out", "fp16_out"]], ids="-".join)
-def test_fp16_output_makes_response_raw(rpc: Grpc, wanted: list[str]) -> None:
-    """G4: a requested FP16 output makes the whole response raw."""
-    tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor("fp16", "FP16", [0])]
-    response = send(rpc, *tensors[:1], outputs=[{"name": name} for name in wanted])
+@pytest.mark.parametrize("datatype", RAW_ONLY)
+@pytest.mark.parametrize("last", [False, True])
+def test_output_without_contents_field_makes_response_raw(rpc: Grpc, datatype: str, last: bool) -> None:
+    """G4, R23: a requested FP16 or BF16 output makes the whole response raw."""
+    name = datatype.lower()
+    tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor(name, datatype, [0])]
+    wanted = ["fp32_out", f"{name}_out"][:: 1 if last else -1]
+    response = send(rpc, *tensors[:1], outputs=[{"name": each} for each in wanted])
     if response.kind != "ok":  # the server leaves out the output of an absent input
-        response = expect(send(rpc, *tensors, outputs=[{"name": name} for name in wanted]))
+        response = expect(send(rpc, *tensors, outputs=[{"name": each} for each in wanted]))
     assert list(response.raw.raw_output_contents) == [
-        struct.pack("<f", 1.5) if name[2:4] == "32" else b"" for name in wanted
+        struct.pack("<f", 1.5) if each == "fp32_out" else b"" for each in wanted
     ]
 
 
@@ -184,7 +189,7 @@ def test_float_bits_are_preserved(target: Target, form: str, value: float) -> No
     assert struct.pack("<d", response.outputs["fp64_out"][2][0]) == struct.pack("<d", value)
 
 
-@pytest.mark.parametrize("datatype", [name for name in DATATYPES if name != "FP16"])
+@pytest.mark.parametrize("datatype", CONTENTS)
 def test_typed_empty_tensor(rpc: Grpc, datatype: str) -> None:
     """G5: a tensor without elements is valid, with and without a contents message."""
     empty: dict[str, list] = {CONTENTS[datatype]: []}

@@ -13,13 +13,12 @@ from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
 from conformance.outcomes import error_message, expect, is_a, success
 from conformance.target import SMALL, Target, head, status_of
-from tests.service.wires import Grpc, Rest
+from tests.service.wires import Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
 VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
 GOOD = json.dumps({"inputs": [head(*SMALL)]})
-TENSORS = [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in INPUTS]
 
 
 def full(target: Target, path: str) -> str:
@@ -65,6 +64,16 @@ def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses are the same with or without the model's version and a trailing slash in the path."""
     plain = http.get(full(target, path.replace("/versions/{version}", "")))
     assert success(http.get(full(target, path) + slash)).data == plain.data
+
+
+@pytest.mark.needs("model names")
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_model_names(target: Target, http: Http, slash: str) -> None:
+    """R22: the list of models contains the name of the model, also with HEAD."""
+    body = success(http.get(f"/v2/models{slash}")).json
+    is_a(body, dict)
+    assert target.model in body["models"]
+    assert success(http.open("HEAD", f"/v2/models{slash}")).data == b""
 
 
 @pytest.mark.parametrize("path", GETS)
@@ -210,17 +219,33 @@ def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
 
 
 def test_model_metadata(target: Target, http: Http) -> None:
-    """R6: model metadata contains name, versions, platform, and each tensor with its datatype and shape."""
+    """R6: model metadata contains name, platform, and each tensor with its datatype and shape. Others are optional."""
     body = http.get(target.path).json
-    assert set(body) == {"name", "versions", "platform", "inputs", "outputs"}
+    required = {"name", "platform", "inputs", "outputs"}
+    assert required <= set(body) <= {*required, "versions", "properties", "parameters"}
     assert body["name"] == target.model
-    is_a(body["versions"], list)
-    assert all(isinstance(each, str) for each in body["versions"])
+    is_a(body.get("versions", []), list)
+    assert all(isinstance(each, str) for each in body.get("versions", []))
     is_a(body["platform"], str)
-    assert [{name: each[name] for name in ("name", "datatype", "shape")} for each in body["inputs"]] == TENSORS
+    for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
+        assert [(each["name"], each["datatype"], each["shape"]) for each in listed] == target.supported(expected)
     for tensor in (*body["inputs"], *body["outputs"]):
         assert set(tensor) <= {"name", "datatype", "shape", "parameters"}
-    assert [(each["name"], each["datatype"], each["shape"]) for each in body["outputs"]] == OUTPUTS
+
+
+def test_metadata_parameters(target: Target, http: Http) -> None:
+    """R6: the parameters of the model and of its tensors, if any, are strings, numbers and booleans."""
+    body = http.get(target.path).json
+    for each in (body, *body["inputs"], *body["outputs"]):
+        values = (each.get("parameters") or {}).values()
+        assert all(isinstance(value, str | int | float) for value in values), f"expected scalars, got {each}"
+
+
+def test_metadata_properties(target: Target, http: Http) -> None:
+    """R6: the properties of the model, if any, are an object of strings."""
+    properties = http.get(target.path).json.get("properties") or {}
+    is_a(properties, dict)
+    assert all(isinstance(each, str) for each in properties.values()), f"expected strings, got {properties}"
 
 
 def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
@@ -232,3 +257,12 @@ def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
         assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
             (each["name"], each["datatype"], each["shape"]) for each in expected
         ]
+
+
+def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -> None:
+    """R6: gRPC returns the parameters of tensors and the properties of REST, or none if it lacks the field."""
+    response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
+    assert dict(response.properties) in ({}, body.get("properties") or {})
+    tensors = zip((*response.inputs, *response.outputs), (*body["inputs"], *body["outputs"]), strict=True)
+    for tensor, expected in tensors:
+        assert plain(tensor.parameters) in ({}, expected.get("parameters") or {}), f"expected {expected}, got {tensor}"

@@ -13,7 +13,7 @@ from conformance.client import Http, Reply
 from conformance.large_requests import large_request
 from conformance.model import DATATYPES
 from conformance.outcomes import error_message, expect, success
-from conformance.target import SMALL, Target
+from conformance.target import RAW_ONLY, SMALL, Target
 from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES
 from tests.service.wires import Grpc, Rest, exact, pack
 
@@ -24,7 +24,7 @@ RANGES = {
     for bits in (8, 16, 32, 64)
 }
 INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
-FLOATS = ["FP16", "FP32", "FP64"]
+FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 
 
 def send(rest: Rest, name: str, datatype: str, shape: Any, data: str) -> Reply:
@@ -115,7 +115,7 @@ def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
 @pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
 def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected: str) -> None:
     """R11: an element is returned unchanged, except for rounding."""
-    if datatype == "FP16" and (reason := target.missing_feature("fp16 json")):
+    if datatype in RAW_ONLY and (reason := target.missing_feature(f"{datatype.lower()} json")):
         pytest.skip(f"not supported: {reason}")
     got = data_of(send(rest, datatype.lower(), datatype, [len(json.loads(data))], data))
     assert exact(datatype, got) == exact(datatype, json.loads(expected))
@@ -132,7 +132,9 @@ def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -
 
 
 @pytest.mark.needs("binary")
-@pytest.mark.parametrize(("datatype", "element"), [("FP16", "65520"), ("FP32", "1e39"), ("FP32", "-3.5e38")])
+@pytest.mark.parametrize(
+    ("datatype", "element"), [("FP16", "65520"), ("BF16", "-3.4e38"), ("FP32", "1e39"), ("FP32", "-3.5e38")]
+)
 def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
     """R11: a number beyond a float's range is rejected, not converted to infinity."""
     name = datatype.lower()
@@ -215,7 +217,14 @@ def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
 @pytest.mark.needs("binary")
 @pytest.mark.parametrize(
     ("datatype", "blob"),
-    [("FP16", "007c"), ("FP16", "00fc"), ("FP32", "0000807f"), ("FP64", "000000000000f0ff")],
+    [
+        ("FP16", "007c"),
+        ("FP16", "00fc"),
+        ("BF16", "807f"),
+        ("BF16", "80ff"),
+        ("FP32", "0000807f"),
+        ("FP64", "000000000000f0ff"),
+    ],
 )
 def test_infinity_as_json(rest: Rest, datatype: str, blob: str) -> None:
     """R12: a JSON output that contains ±Infinity is rejected with an error that suggests binary output."""
@@ -233,6 +242,26 @@ def test_fp32_has_shortest_form(rest: Rest) -> None:
 def test_fp16_as_json(rest: Rest) -> None:
     """R13: FP16 is accepted and returned as JSON numbers, too."""
     assert data_of(send(rest, "fp16", "FP16", [3], "[1.5, -65504, 0]")) == [1.5, -65504, 0]
+
+
+@pytest.mark.needs("bf16", "bf16 json", "binary")
+@pytest.mark.parametrize(
+    ("number", "octets"),
+    [
+        ("1.00390625", "803f"),
+        ("1.01171875", "823f"),
+        ("-1.00390625000001", "81bf"),
+        ("3.396e38", "7f7f"),
+        ("1e-40", "0100"),
+        ("-1e-46", "0080"),
+        ("null", "c07f"),
+    ],
+)
+def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
+    """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
+    tensor = {"name": "bf16_in", "datatype": "BF16", "shape": [1], "data": [json.loads(number)]}
+    reply = rest.post({"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]})
+    assert success(reply).data[-2:] == bytes.fromhex(octets)
 
 
 @pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])

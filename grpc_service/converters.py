@@ -208,15 +208,13 @@ def serialize_parameters(message: Any, values: Parameters) -> bytes:
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
-    """Return the values by name (R17). Raise InvalidInput for an InferParameter without a value."""
+    """Return the values by name, without parameters that have no value or one of an unknown kind (R17)."""
     values: Parameters = {}
     if not parameters:  # the common case, for which items() is slower
         return values
     for name, parameter in parameters.items():
-        choice = parameter.WhichOneof("parameter_choice")
-        if choice is None:
-            raise parameter_error(name, None)
-        values[name] = getattr(parameter, choice)
+        if choice := parameter.WhichOneof("parameter_choice"):
+            values[name] = getattr(parameter, choice)
     return values
 
 
@@ -230,5 +228,5 @@ def write_parameters(parameters: Any, values: Parameters) -> None:
             parameters[name].double_param = value
         elif isinstance(value, str):
             parameters[name].string_param = value
-        else:
+        elif value is not None:
             raise parameter_error(name, value)

@@ -6,19 +6,23 @@ rejects a chunked body of exactly the maximum size, and accepts a truncated body
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Container
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from app.protocol.binary_tensors import Buffer
-from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
-from app.protocol.http_body import read_tensors, split_body
+from app.protocol.binary_tensors import Buffer, from_bytes
+from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
+from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding, format_value
+from app.protocol.http_body import HEADER_LENGTH, read_tensors, split_body
 from app.protocol.json_parser import read_json, read_numbers
-from app.protocol.types import InferenceRequest, RequestInput, RequestOutput
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, RequestOutput
 from app.rest.schemas import Json, Validate, validate_request
 
 # Maximum number of bytes to discard after an error response. If the body has more, the connection is closed.
@@ -117,6 +121,38 @@ def read_request(
         with suppress(InvalidInput):  # read_json() reports the exact error
             return make_request(validate(payload), blobs)
     return make_request(validate(read_json(json)), blobs)
+
+
+def raw_request(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:
+    """Return a request with `body` as the data of the only required input, and with binary outputs (B8).
+
+    Raise InvalidInput if the model has another number of required inputs, or if the body does not match the input.
+    """
+    required = [each for each in metadata.inputs if each.name not in optional]
+    if len(required) != 1:
+        got = ", ".join(format_value(each.name) for each in required) or "none"
+        raise InvalidInput(f"{HEADER_LENGTH} 0 needs a model with one required input", got=got)
+    try:
+        sent = RequestInput.of(required[0].name, required[0].datatype, raw_array(body, required[0]), {})
+    except InvalidInput as error:
+        raise error.about("input", required[0].name, is_declared=True) from None
+    return InferenceRequest([sent], parameters={"binary_data_output": True})
+
+
+def raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
+    """Return the data of `tensor`. BYTES has one element. Otherwise, the body determines the variable dimension."""
+    datatype, declared = datatype_of(tensor.datatype), tensor.shape
+    if not body:
+        raise InvalidInput("empty body", expected="the data of the input")
+    if datatype.size is None:
+        check_count(shape := [abs(each) for each in declared], 1)
+        return reshape(object_array([body]), shape)
+    if declared.count(-1) > 1:
+        expected = f"at most one variable dimension for {HEADER_LENGTH} 0"
+        raise InvalidInput(subject="shape", expected=expected, got=format_shape(declared))
+    fixed = datatype.size * math.prod(each for each in declared if each != -1)
+    variable = len(body) // fixed if fixed else 0
+    return from_bytes(body, datatype, [variable if each == -1 else each for each in declared])
 
 
 def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:

@@ -26,11 +26,13 @@ def check_text(value: Any) -> str:
 
 
 def check_parameters(value: Any) -> Parameters:
-    """Return the parameters (R17), or an empty dict for null. Raise InvalidInput if they are not valid."""
+    """Return the parameters without those that are null (R17). Raise InvalidInput if one is not valid."""
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise InvalidInput(expected="an object", got=format_value(value))
+    if None in value.values():
+        return check_parameters({name: each for name, each in value.items() if each is not None})
     for name, each in value.items():
         if name == "binary_data_size" and (type(each) is not int or each < 0):
             raise parameter_error(name, each, "an integer of at least 0")

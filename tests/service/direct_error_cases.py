@@ -86,7 +86,7 @@ DIRECT = [
     Direct("response without a name", lambda: InferenceResponse.from_dict({"outputs": [SECRET]})),
     Direct("response with odd parameters", lambda: InferenceResponse.from_dict(output(parameters=SECRET))),
     Direct("message with half a pair", lambda: converters.write_request(InferenceRequest([], id=f"{SECRET}\ud800"))),
-    Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: None}))),
+    Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: []}))),
     Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
     Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),

@@ -142,12 +142,6 @@ def action_message(action: str, **fields: Any) -> Any:
     return message(MUST_RPC, *texts, ("text", "BYTES", [1], {"bytes_contents": [SECRET.encode()]}), **fields)
 
 
-def empty_parameter_message() -> Any:
-    made = message(MUST_RPC)
-    made.parameters[SECRET].SetInParent()
-    return made
-
-
 def nested_json(levels: int) -> bytes:
     return b'{"%s": ' % SECRET.encode() + b"[" * levels + b"]" * levels + b"}"
 
@@ -266,7 +260,6 @@ GRPC = [
     rpc("no contents", INVALID, message(("half", "FP16", [1], {"fp32_contents": [NUMBER]}))),
     rpc("other contents", INVALID, message(("text", "BYTES", [1], {"int_contents": [NUMBER]}))),
     rpc("count", INVALID, message(("text", "BYTES", [NUMBER], {"bytes_contents": [SECRET.encode()]}))),
-    rpc("parameter", INVALID, empty_parameter_message()),
     rpc("unknown datatype", INVALID, message(("text", SECRET, [1], {"bytes_contents": [SECRET.encode()]}))),
     rpc("dimension", INVALID, message((SECRET, "BYTES", [-NUMBER], {}))),
     rpc("out of range", INVALID, message(MUST_RPC, ("small", "INT8", [1], {"int_contents": [NUMBER]}))),

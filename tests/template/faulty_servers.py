@@ -1,4 +1,4 @@
-"""Variants of our server with deliberate faults that the conformance suite must detect."""
+"""Variants of our server: with faults that the conformance suite must detect, or without optional members."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def faulty_server() -> Flask:
 
     app = wrap_application(handle)
     app.extensions["service"].plane.extensions = []
+    return app
+
+
+def minimal_metadata_server() -> Flask:
+    """Return a server without the optional members of the model metadata, on both transports."""
+    app = ours.create()
+    metadata = {"name": ours.NAME, "platform": ""}
+    for member, tensors in (("inputs", ours.INPUTS), ("outputs", ours.OUTPUTS)):
+        metadata[member] = [{"name": name, "datatype": kind, "shape": shape} for name, kind, shape in tensors]
+    app.extensions["service"].plane.model_metadata = lambda name, version: dict(metadata)
     return app
 
 

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, expect
 from grpc_service import messages
 from tests.service.processes import Running, gunicorn
 from tests.service.wires import CONTENTS, pack
-from tests.template.clients.echo import DATATYPES, TENSORS, check
+from tests.template.clients.echo import BF16, BF16_BITS, DATATYPES, TENSORS, check
 from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
 from tests.template.environments import (
     CLIENTS,
@@ -68,17 +68,22 @@ def echoing() -> Iterator[Running]:
         yield running
 
 
+def check_client(python: Path, scripts: str, service: Running, echoing: Running) -> None:
+    targets = [*(service.http, service.grpc, "iris"), *(echoing.http, echoing.grpc, "conformance")]
+    assert run(python, CLIENTS / "run.py", scripts, *targets, **LOCAL) == "ok\n"
+
+
 @pytest.mark.parametrize("scripts", SCRIPTS)
 def test_client(scripts: str, service: Running, echoing: Running) -> None:
     """The client receives correct results and readable errors for every datatype, rank, form and compression."""
-    targets = [*(service.http, service.grpc, "iris"), *(echoing.http, echoing.grpc, "conformance")]
-    assert run(make_clients(), CLIENTS / "run.py", scripts, *targets, **LOCAL) == "ok\n"
+    check_client(make_clients(), scripts, service, echoing)
 
 
 def test_python_call_of_page(service: Running, chromium: Browser) -> None:
     """The call with tritonclient on the model's page runs unchanged."""
     with chromium.new_page() as page:
         page.goto(f"http://{service.http}/")
+        page.get_by_role("button", name="Predict").click()
         code = page.locator('[data-tool="python"] code')
         expect(code).to_contain_text("tritonclient")
         call = code.text_content() or ""
@@ -117,7 +122,8 @@ def test_grpcurl_metadata(echoing: Running) -> None:
 def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
     """G7: grpcurl receives the tensors that it sent, in every datatype."""
     request = messages.ModelInferRequest(model_name="conformance")
-    sent = {name: array for name, array in TENSORS.items() if raw or DATATYPES[name] in CONTENTS}
+    tensors = {**TENSORS, "bf16": BF16}
+    sent = {name: array for name, array in tensors.items() if raw or DATATYPES[name] in CONTENTS}
     for name, array in sent.items():
         datatype, elements = DATATYPES[name], array.ravel().tolist()
         tensor = request.inputs.add(name=f"{name}_in", datatype=datatype, shape=array.shape)
@@ -147,6 +153,11 @@ def test_grpcurl_error(echoing: Running) -> None:
         AssertionError, match=r'Code: NotFound\n +Message: Model not found. Expected "conformance", got'
     ):
         grpcurl("-d", '{"model_name": "other"}', echoing.grpc, f"{SERVICE}/ModelInfer")
+
+
+def test_mlserver_stubs(service: Running, echoing: Running) -> None:
+    """R6: MLServer's stubs read every response, except the metadata of a model with properties."""
+    check_client(make_mlserver(), "mlserver_grpc", service, echoing)
 
 
 def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:
@@ -225,7 +236,7 @@ def test_mlserver_infer_datatypes(options: list[str], echoing: Running, tmp_path
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
 @pytest.mark.parametrize("options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"])
 def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Running) -> None:
-    """T1: perf_analyzer reads from the configuration what to send, and no request fails."""
+    """T1, T3: perf_analyzer reads from the configuration what to send, and no request fails. It shows server times."""
     perf_analyzer("iris", service, "--shape", "features:5,4", *options)
 
 
@@ -265,10 +276,10 @@ def test_perf_analyzer_outputs(
     fixed_shapes: Running, options: list[str], perf_analyzer: Measure, tmp_path: Path
 ) -> None:
     """perf_analyzer finds the expected values of every datatype in each response."""
-    names = [name for name, datatype in DATATYPES.items() if datatype == name.upper()]
+    sent = {name: array.reshape(1, 3) for name, array in TENSORS.items() if DATATYPES[name] == name.upper()}
+    sent["bf16"] = BF16_BITS.reshape(1, 3)
     if "json" in options:
-        names.remove("fp16")
-    sent = {name: TENSORS[name].reshape(1, 3) for name in names}
+        del sent["fp16"], sent["bf16"]
     shifted = {name: np.roll(array, 1) for name, array in sent.items()}
     perf_analyzer("test", fixed_shapes, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)
 

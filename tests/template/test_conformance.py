@@ -257,6 +257,13 @@ def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> Non
     assert {case["outcome"] for case in cases if case["rule"] == "B7"} == {"passed"}
 
 
+def test_minimal_metadata_passes() -> None:
+    """R6: a server passes without versions, parameters and properties in the model metadata."""
+    with gunicorn(ROOT, "tests.template.faulty_servers:minimal_metadata_server()") as service:
+        done = check(*address_options(service), "--rule", "R6")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_missing_tensors_are_reported() -> None:
     """Inputs that are missing in the model's metadata are reported, and nothing else."""
     inputs = [{"name": name} for name, *_ in INPUTS if name not in ("fp16_in", "cube_in")]

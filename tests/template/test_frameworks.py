@@ -22,6 +22,17 @@ from .environments import LOCAL, ROOT, give_messages, make_clients, make_project
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 FRAMEWORKS = CONTEXT["framework"]
+# The platform of each example's model, <project>_<format>, and a file in that format. `load()` reads the file.
+PLATFORMS = {
+    "numpy": ("numpy_npz", "iris.npz"),
+    "scikit-learn": ("sklearn_joblib", "penguins.joblib"),
+    "xgboost": ("xgboost_ubj", "wine.ubj"),
+    "lightgbm": ("lightgbm_text", "visitors.txt"),
+    "onnx": ("onnx_onnxv1", "digits.onnx"),
+    "pytorch": ("pytorch_state_dict", "passengers.pt"),
+    "transformers": ("transformers_safetensors", "model.safetensors"),
+    "mlflow": ("mlflow_pyfunc", "MLmodel"),
+}
 # The import name of a framework, if it differs.
 MODULES = {"scikit-learn": "sklearn", "onnx": "onnxruntime", "pytorch": "torch"}
 MODEL = "my-model.1"
@@ -68,6 +79,16 @@ def grpcurl(command: str, folder: Path) -> Any:
 def test_each_framework_has_an_example() -> None:
     """The choices of the framework question are the directories of examples/."""
     assert {path.name for path in (ROOT / "examples").iterdir()} == set(FRAMEWORKS)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_platform(framework: str) -> None:
+    """R6: the platform of each example follows the specification, <project>_<format>, for the file that it loads."""
+    platform, file = PLATFORMS[framework]
+    folder = ROOT if framework == FRAMEWORKS[0] else ROOT / "examples" / framework
+    source = (ROOT / "app" if folder == ROOT else folder) / "predict.py"
+    assert f'platform="{platform}",' in source.read_text()
+    assert (folder / "model" / file).is_file()
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -8,21 +8,27 @@ import json
 import re
 import ssl
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import grpc
 import numpy as np
+import pytest
 import trustme
 from google.protobuf.json_format import Parse
 from playwright.sync_api import Browser, Page, expect
 
+from app.api import InvalidInput, MetadataTensor
 from app.config.settings import Settings
-from app.protocol.types import MetadataTensor
 from grpc_service.messages import ModelInferRequest
+from grpc_service.server import Server
 from tests.service import models
 from tests.service.processes import Running, gunicorn
+from tests.service.wires import Grpc
 
 from .helm import ROOT
 from .page import PNG, PREFIX, Open, Serve, model_with_all_kinds, predict
@@ -111,13 +117,14 @@ def texts() -> Any:
 
 
 def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
-    """The calls for curl and grpcurl send the same values as the form, and the service accepts them."""
+    """The calls for curl and grpcurl send the same values as the form."""
     app = serve(texts())
     page = visit(app.address)
+    sent = predict(page)
     found = shown(page)
     url, option, body = arguments(found["curl"])
     assert (url, option) == (f"{app.address}v2/models/test/infer", "-d")
-    assert json.loads(body) == predict(page)
+    assert json.loads(body) == sent
     plaintext, option, message, target, method = arguments(found["grpcurl"])
     assert (plaintext, option, method) == ("-plaintext", "-d", "inference.GRPCInferenceService/ModelInfer")
     assert target == f"127.0.0.1:{Settings().grpc_port}"
@@ -134,15 +141,106 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     assert data["te'xt"] == TEXTS
 
 
-def test_calls_of_values_without_a_form(visit: Open, serve: Serve) -> None:
-    """Only JSON has missing text, and grpcurl cannot send FP16: the calls contain a comment."""
-    module = models.echo("BYTES", [-1])
+def picky() -> Any:
+    """Return a model with inputs of several kinds, which also rejects the count 13."""
+    inputs = [
+        MetadataTensor("count", "UINT8", [1]),
+        MetadataTensor("rows", "FP32", [-1, 2]),
+        MetadataTensor("when", "BYTES", [-1], "datetime"),
+        MetadataTensor("flag", "BOOL", [-1]),
+        MetadataTensor("note", "BYTES", [1], "str"),
+    ]
+
+    def predict_(_: Any, count: Any, rows: Any, when: list[datetime], flag: Any, note: Any = None) -> dict[str, Any]:
+        if count[0] == 13:
+            raise InvalidInput("Count: unlucky.")
+        return {"rows": rows}
+
+    module = models.model(inputs, inputs[1:2], predict_)
+    module.EXAMPLE = {"count": [1], "rows": [[1, 2]], "when": ["2024-01-31"], "flag": [True]}
+    return module
+
+
+@pytest.fixture
+def accept(serve: Serve, visit: Open) -> Iterator[tuple[Page, Callable[[], str]]]:
+    """Return a page, and a function that sends its calls for curl and grpcurl, and returns that for curl."""
+    app = serve(picky())
+    page = visit(app.address)
+    server = Server(app.extensions["service"].plane, Settings(host="127.0.0.1", grpc_port=0))
+    server.start()
+
+    def send() -> str:
+        found = shown(page)
+        _, _, body = arguments(found["curl"])
+        assert app.test_client().post("/v2/models/test/infer", data=body).status_code == 200, body
+        message = Parse(arguments(found["grpcurl"])[2], ModelInferRequest())
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            assert Grpc(channel).send(message).kind == "ok", message
+        return body
+
+    yield page, send
+    server.close(0)
+
+
+def test_calls_are_accepted(accept: tuple[Page, Callable[[], str]]) -> None:
+    """The calls are those of the last accepted request. A note says so if the form has changed since then."""
+    page, send = accept
+    expect(page.locator("#calls")).to_be_hidden()
+    predict(page)
+    previous = send()
+    note = page.get_by_text("This is the last request that the service accepted. Send the form to update it.")
+    expect(note).to_have_count(0)
+    for label, text, is_valid in (
+        ("count", "300", False),
+        ("count", "1.5", False),
+        ("count", "null", False),
+        ("count", "", False),
+        ("count", "13", False),
+        ("count", "2", True),
+        ("rows", "1 2 3", False),
+        ("rows", "1 1e39", False),
+        ("rows", '[[1, 2], [3, "a"]]', False),
+        ("rows", "1 2\n3 4", True),
+        ("when", "tomorrow", False),
+        ("when", "", False),
+        ("when", '["2024-01-31", 1]', False),
+        ("when", "2024-01-31\n2024-02-29T12:00:00Z", True),
+        ("flag", "2", False),
+        ("flag", "1 0", True),
+        ("note", "text", True),
+        ("note", "", True),
+    ):
+        field = page.get_by_label(label)
+        before = field.input_value()
+        field.fill(text)
+        expect(note).to_have_count(1)
+        assert send() == previous
+        page.get_by_role("button", name="Predict").click()
+        expect(page.locator("#send")).to_have_attribute("aria-disabled", "false")
+        expect(note).to_have_count(0 if is_valid else 1)
+        assert (send() != previous) == is_valid, text
+        previous = send()
+        if not is_valid:
+            field.fill(before)
+
+
+def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:
+    """Only JSON has missing text, and grpcurl cannot send FP16 and BF16: a comment replaces the calls of others."""
+
+    def found(module: Any) -> dict[str, str]:
+        page = visit(serve(module).address)
+        predict(page)
+        return shown(page)
+
+    text = [MetadataTensor("x", "BYTES", [-1], "str")]
+    module = models.model(text, text, lambda _, x: {"x": x})
     module.EXAMPLE = {"x": ["a", None]}
-    found = shown(visit(serve(module).address))
-    assert json.loads(arguments(found["curl"])[-1])["inputs"][0]["data"] == ["a", None]
-    assert 'Missing text is ""' in found["python"]
-    assert json.loads(arguments(found["grpcurl"])[2])["inputs"][0]["contents"] == {"bytes_contents": ["YQ==", ""]}
-    assert shown(visit(serve(models.echo("FP16", [-1])).address))["grpcurl"].startswith("# grpcurl cannot send FP16")
+    calls = found(module)
+    assert json.loads(arguments(calls["curl"])[-1])["inputs"][0]["data"] == ["a", None]
+    assert calls["python"] == calls["grpcurl"] == "# Only JSON can represent missing text. Use curl."
+    for datatype in ("FP16", "BF16"):
+        expected = f"# grpcurl cannot send {datatype}"
+        assert found(models.echo(datatype, [-1]))["grpcurl"].startswith(expected)
 
 
 def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
@@ -163,6 +261,7 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
     with gunicorn(ROOT, is_ready=is_ready, **settings) as running:
         address = f"https://{running.http}/"
         page = visit(address, ignore_https_errors=True, http_credentials={"username": "anyone", "password": KEY})
+        predict(page)
         found = shown(page)
         expect(page.get_by_text("If the certificate is not trusted")).to_be_visible()
     assert "ssl=True" in found["python"]
@@ -172,39 +271,34 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
     assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in found["python"]
 
 
-def test_calls_follow_form(visit: Open, all_kinds: str) -> None:
-    """The shown and copied calls equal the sent request, with special characters, files and a path prefix.
-
-    If the form is invalid, the page shows the last valid calls.
-    """
+def test_calls_equal_the_request(visit: Open, all_kinds: str) -> None:
+    """The shown and copied calls equal the sent request, with special characters, files and a path prefix."""
     address = f"{all_kinds}{PREFIX}/"
     page = visit(address, permissions=["clipboard-read", "clipboard-write"])
-    page.get_by_label("text").fill('["it\'s $(id)\\n", null]')
+    page.get_by_label("text").fill('["it\'s $(id)\\n", "a\\/b"]')
     page.get_by_label("matrix").fill("1\t2\n3\t-9007199254740993")
     page.get_by_label("one").fill("1e-3")
     page.get_by_label("flag").uncheck()
     page.get_by_label("picture").set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2})
     sent = predict(page)
     data = [each["data"] for each in sent["inputs"]]
-    assert data[:4] == [["it's $(id)\n", None], [1, 2, 3, -9007199254740993], [0.001], [False]]
+    assert data[:4] == [["it's $(id)\n", "a/b"], [1, 2, 3, -9007199254740993], [0.001], [False]]
     assert base64.b64decode(data[4][0]) == PNG * 2
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("1e-3")
     url, _, body = arguments(shown(page)["curl"])
     assert (url, json.loads(body)) == (f"{address}v2/models/test/infer", sent)
+    assert '"a/b"' in shown(page)["python"]  # in Python, the backslash of JSON would be part of the text
     assert f'InferenceServerClient("{address.removeprefix("http://").rstrip("/")}")' in shown(page)["python"]
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("Copied the request with curl.")).to_be_attached()
     assert page.evaluate("navigator.clipboard.readText()") == shown(page)["curl"]
-    old = page.get_by_text("The form has an error. These are the last valid requests.")
-    for text, count in (("many", 1), ("5 6", 0)):
-        page.get_by_label("matrix").fill(text)
-        expect(old).to_have_count(count)
 
 
 def test_long_call_uses_standard_input(visit: Open, all_kinds: str) -> None:
     """A body that is too long for a command argument is passed by standard input."""
     page = visit(all_kinds, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_label("text").fill("'" * 70000)
+    predict(page)
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("''' …")
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("Copied the request with curl.")).to_be_attached()

@@ -48,11 +48,11 @@ def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
     assert error_message(response, 400).startswith(text)
 
 
-def test_rejects_header_length_of_zero_with_json(service) -> None:
-    """B4, R20: a header length of 0 with a JSON body is rejected."""
+def test_rejects_header_length_of_zero_without_required_input(service) -> None:
+    """B8: a header length of 0 is rejected if the model has no required input."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert error_message(response, 400).startswith("Empty body")
+    assert error_message(response, 400).startswith(f"{LENGTH} 0 needs a model with one required input. ")
 
 
 def test_accepts_header_length_of_the_whole_body(service) -> None:
@@ -86,7 +86,7 @@ def test_header_length_counts_decompressed_bytes(service, coding: str, compress:
     assert error_message(response, 400).startswith(f"Invalid {LENGTH}. Expected ")
 
 
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"])
 @pytest.mark.parametrize("off", [-1, 1])
 def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) -> None:
     """B5: binary data must have exactly the size that the shape and the datatype require."""

@@ -16,6 +16,7 @@ GETS = [
     "/v2",
     "/v2/health/live",
     "/v2/health/ready",
+    "/v2/models",
     "/v2/models/test",
     "/v2/models/test/versions/1",
     "/v2/models/test/ready",
@@ -92,14 +93,11 @@ def test_options(client, path: str, verb: str) -> None:
     [
         "/v1",
         "/v2/health",
-        "/v2/models",
-        "/v2/models/",
         "/v2/models//infer",
         "/v2//health/live",
         "/V2",
         "/v2/Health/live",
         "/v2/models/test/versions/1/infer/more",
-        "/v2/models/test/stats",
         "/v2/models/a/b/c",
         "/other/x",
         "/v2/%ff%fe",
@@ -138,6 +136,11 @@ def test_server_metadata(client) -> None:
     assert body["name"]
     assert body["version"]
     assert "binary_tensor_data" in body["extensions"]
+
+
+def test_model_names(client) -> None:
+    """R22: the list of models contains the name of the model."""
+    assert client.get("/v2/models").json == {"models": ["test"]}
 
 
 def test_readiness(client) -> None:

@@ -20,7 +20,8 @@ from grpc_tools import protoc
 
 PROTO = Path(__file__).resolve().parents[3] / "protos" / "open_inference_grpc.proto"
 SERVICE = "inference.GRPCInferenceService"
-DTYPES = {echo.DATATYPES[name]: array.dtype for name, array in echo.TENSORS.items()}
+TENSORS = {**echo.TENSORS, "bf16": echo.BF16_BITS}
+DTYPES = {echo.DATATYPES[name]: array.dtype for name, array in TENSORS.items()}
 # Datatypes in the metadata of each model, by the names of inputs and outputs.
 DECLARED = {
     "iris": {name: datatype for name, datatype, _ in (iris.INPUT, *iris.OUTPUTS)},
@@ -208,7 +209,7 @@ def check_iris(channel: grpc.Channel, stub: Any, messages: Any, model: str, vers
 
 def check_echo(_: grpc.Channel, stub: Any, messages: Any, model: str, _version: str) -> None:
     """Check each datatype, rank, empty tensor and value without a JSON form, separately and in one request."""
-    for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
+    for tensors in TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
             check_echoed(stub, messages, model, group, raw=True)
             typed = {name: array for name, array in group.items() if echo.DATATYPES[name] in CONTENTS}

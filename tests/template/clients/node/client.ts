@@ -31,6 +31,7 @@ const TENSORS: Record<string, [keyof InferTensorContents | null, Data]> = {
   UINT32: ["uintContents", Uint32Array.of(0, 7, 2 ** 32 - 1)],
   UINT64: ["uint64Contents", BigUint64Array.of(0n, 7n, 2n ** 64n - 1n)],
   FP16: [null, Uint16Array.of(0x0001, 0xb555, 0x7bff)],
+  BF16: [null, Uint16Array.of(0x0001, 0xbeab, 0x7f7f)],
   FP32: ["fp32Contents", Float32Array.of(1e-45, -1 / 3, 3.4028234663852886e38)],
   FP64: ["fp64Contents", Float64Array.of(5e-324, -1 / 3, Number.MAX_VALUE)],
   BYTES: ["bytesContents", [Buffer.of(), Buffer.from("é, 水"), Buffer.from("a\0b")]],
