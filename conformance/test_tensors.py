@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Reply
+from conformance.client import Http, Reply
+from conformance.large_requests import large_request
 from conformance.model import DATATYPES
 from conformance.outcomes import error_message, expect, success
 from conformance.target import RAW_ONLY, SMALL, Target
@@ -293,3 +294,17 @@ def test_forms_agree(target: Target, form: str) -> None:
         values = values[: target.limit // 16]
     response = expect(target.infer(form, [("fp64_in", "FP64", [len(values)], values)]))
     assert pack("FP64", response.outputs["fp64_out"][2]) == pack("FP64", values)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_request_of_maximum_size(target: Target, http: Http, infer: str, form: str, limit: int, extra: int) -> None:
+    """G6: in each form, a request of exactly the limit is accepted, and a larger one is rejected."""
+    body, headers = large_request(form, limit + extra, target.model)
+    if form.startswith("grpc"):
+        response = target.forms[form].send(body)
+        expect(response, "RESOURCE_EXHAUSTED" if extra else "ok")
+    elif extra:
+        assert str(limit) in error_message(http.post(infer, body, headers), 413)
+    else:
+        success(http.post(infer, body, headers))
+    expect(target.infer(form, [SMALL]))
