@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from app.config.settings import Settings
-    from app.inference.data_plane import DataPlane
+    from app.rest.routes import Service
     from grpc_service.server import Server
 
 
@@ -39,7 +39,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     app = Flask(__name__, static_folder=None)
     metrics = Metrics(plane, "metric_compaction" not in settings.disable_optimizations)
     plane.observer_queue.observers.append(metrics.observe)
-    init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(plane, settings)))
+    init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(service)))
     if find_spec("app.ui"):  # missing in projects with model_page=no
         from app.ui.openapi_routes import openapi, swagger
         from app.ui.page import page
@@ -54,7 +54,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     return app
 
 
-def make_grpc_server(plane: DataPlane, settings: Settings) -> Server:
+def make_grpc_server(service: Service) -> Server:
     from grpc_service.server import Server
 
-    return Server(plane, settings, reuse_port=True)
+    return Server(service.plane, service.settings, service.metrics.statistics, reuse_port=True)

@@ -26,6 +26,7 @@ from app.codecs.strings import as_list
 from app.config.settings import Settings, read_settings
 from app.inference.example import make_input
 from app.inference.validation import join_names
+from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from grpc_service import client
 from grpc_service.server import Server
@@ -47,12 +48,12 @@ def serve(module: Any = None, settings: Settings | None = None, forms: Sequence[
     """
     settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
     app = create_app(settings, module)
-    plane = app.extensions["service"].plane
-    server = Server(plane, settings)
+    service = app.extensions["service"]
+    server = Server(service.plane, settings, service.metrics.statistics)
     server.start()
     try:
         with grpc.insecure_channel(f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]) as channel:
-            yield partial(infer_in_all_forms, app, channel, plane.metadata(), forms)
+            yield partial(infer_in_all_forms, app, channel, service.plane.metadata(), forms)
     finally:
         server.close(settings.shutdown_timeout_seconds)
 
@@ -92,7 +93,7 @@ def request_of(metadata: ModelMetadata, frame: pd.DataFrame | None, inputs: dict
     declared = {tensor.name: tensor for tensor in metadata.inputs}
     if frame is not None:  # pandas reads whole numbers as integers, also for float inputs
         whole = [name for name in frame.select_dtypes("integer") if name in declared]
-        floats = {name: float for name in whole if declared[name].datatype.startswith("FP")}
+        floats = {name: float for name in whole if datatype_of(declared[name].datatype).kind == "f"}
         return PandasCodec.encode_request(frame.astype(floats))
     if unknown := inputs.keys() - declared.keys():
         raise InvalidInput("unknown inputs", expected=join_names(declared), got=join_names(sorted(unknown)))

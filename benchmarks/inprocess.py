@@ -1,7 +1,7 @@
 """Measure the CPU time of each case in one process, from request bytes to response bytes, without network and threads.
 
 The cases are those of make bench, and requests with many inputs (total), many texts (texts) and a
-DataFrame (columns).
+DataFrame (columns). The last lines are conversions of 1 MiB of binary data.
 
 python -m benchmarks.inprocess [--case S1] [--profile]
 """
@@ -12,8 +12,9 @@ import cProfile
 import io
 import pstats
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,9 @@ from app import create_app
 from app.codecs import PandasCodec
 from app.config.resources import configure_malloc
 from app.inference.request_context import RequestContext
+from app.inference.validation import to_datatype
+from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
+from app.protocol.datatypes import DATATYPES
 from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest.routes import HEADER_LENGTH_KEY
 from benchmarks import growth
@@ -95,8 +99,23 @@ def start_response(*response: Any) -> Callable[[bytes], object]:
 
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
-    servicer = InferenceServicer(app.extensions["service"].plane)
+    service = app.extensions["service"]
+    servicer = InferenceServicer(service.plane, service.metrics.statistics)
     return lambda: servicer.ModelInfer(case.body, RequestContext("infer"))  # type: ignore[arg-type]  # no context
+
+
+def conversions() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield titles and conversions: binary data to the array for predict(), and a float32 result to binary data."""
+    for name in ("FP16", "BF16", "FP32"):
+        datatype = DATATYPES[name]
+        count = 2**20 // (datatype.size or 1)
+        result = np.random.default_rng(0).standard_normal(count, np.float32)
+        yield f"{name} input, 1 MiB", partial(from_bytes, write_result(result, name), datatype, [count])
+        yield f"{name} output, 1 MiB", partial(write_result, result, name)
+
+
+def write_result(result: np.ndarray, datatype: str) -> Buffer:
+    return to_bytes(to_datatype(result, datatype), DATATYPES[datatype])
 
 
 def micros(call: Callable[[], object]) -> float:
@@ -130,6 +149,8 @@ def main(names: tuple[str, ...], profile: bool) -> None:
         click.echo(f"{case.name + ' ' + case.title:30}{micros(call):10.1f} µs")
         if profile:
             show(call)
+    for title, convert in [] if names else conversions():
+        click.echo(f"{title:30}{micros(convert):10.1f} µs")
 
 
 def show(call: Callable[[], object]) -> None:

@@ -23,12 +23,15 @@ def target(pytestconfig: pytest.Config) -> Target:
 @pytest.fixture(autouse=True)
 def supported(request: pytest.FixtureRequest, target: Target) -> None:
     """Skip a case if the server does not support a required feature."""
+    datatype = request.node.callspec.params.get("datatype") if hasattr(request.node, "callspec") else ""
+    needed = ["bf16"] if datatype == "BF16" else []
     for mark in request.node.iter_markers("needs"):
-        for feature in mark.args:
-            if feature in ("health", "reflection") or feature.startswith("rpc "):
-                request.getfixturevalue("rpc")
-            if reason := target.missing_feature(feature):
-                pytest.skip(f"not supported: {reason}")
+        needed += mark.args
+    for feature in needed:
+        if feature in ("health", "reflection") or feature.startswith("rpc "):
+            request.getfixturevalue("rpc")
+        if reason := target.missing_feature(feature):
+            pytest.skip(f"not supported: {reason}")
     target.last.request = target.last.response = ""
 
 

@@ -2,7 +2,8 @@
 
 All inputs are optional. The model returns `NAME_in` as `NAME_out`. If an input is missing, its
 output is empty, or omitted if the server supports this. `fail_in` is the message of an exception
-that the model raises, and `delay_in` is a delay in seconds.
+that the model raises, and `delay_in` is a delay in seconds. The model of a server without BF16 has
+neither `bf16_in` nor `bf16_out`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Any
 NAME = "conformance"
 VERSION = "1"
 DATATYPES = [
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES",
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
+    "BYTES",
 ]  # fmt: skip
-# Name, datatype and shape of the returned tensors. -1 is a variable dimension.
-ECHOED: list[tuple[str, str, list[int]]] = [
+# Name, datatype and shape of a tensor. -1 is a variable dimension.
+Declared = tuple[str, str, list[int]]
+# The returned tensors.
+ECHOED: list[Declared] = [
     *((datatype.lower(), datatype, [-1]) for datatype in DATATYPES),
     ("grid", "INT32", [-1, -1]),
     ("cube", "INT32", [-1, -1, -1]),

@@ -5,45 +5,42 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import re
 import time
 import zlib
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import click
 import grpc
 import pytest
 
+from conformance.addresses import InvalidTarget, check_addresses
 from conformance.calls import Recorder
 from conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
-from conformance.model import INPUTS, OUTPUTS, output_of
+from conformance.model import INPUTS, OUTPUTS, Declared, output_of
 from conformance.outcomes import members, text_of
 from grpc_service import messages
 from tests.service import wires
 from tests.service.wires import KINDS, Grpc, Response, Sent
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
+# Datatypes without typed contents on gRPC, which are optional in JSON.
+RAW_ONLY = ["FP16", "BF16"]
 CONNECT_SECONDS = 5
+# A server can have several instances of the model, some of which no longer work.
+PROBES = 8
 SMALL: Sent = ("fp32_in", "FP32", [2], [1.5, -2.0])
 UNLIMITED = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 1000),  # connect soon after a restart
 ]
 # Statuses of servers that do not support a feature.
 DECLINED = (404, 405, 415, 501)
 BROKEN = (OSError, http.client.HTTPException, UnicodeError)
-ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 TARGET = pytest.StashKey["Target"]()
-
-
-class InvalidTarget(click.ClickException):
-    """An error that ends the command with one line, because the server cannot be tested or an option is invalid."""
-
-    exit_code = 2
 
 
 class Rest(wires.Rest):
@@ -61,19 +58,6 @@ def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
-
-
-def check_addresses(url: str, address: str | None) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme == "http" and parts.hostname and parts.port != 0
-    except ValueError:  # the port is not between 0 and 65535
-        good = False
-    if not good:
-        raise InvalidTarget(f"--http {url}: expected an address such as http://127.0.0.1:8080")
-    found = ADDRESS.fullmatch(address or "0:1")
-    if not found or not 0 < int(found[2]) < 2**16:
-        raise InvalidTarget(f"--grpc {address}: expected HOST:PORT, such as 127.0.0.1:8081")
 
 
 class Target:
@@ -127,27 +111,34 @@ class Target:
     def missing_tensors(self) -> list[str]:
         """Return the tensors of conformance/model.py that the model's metadata does not list, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
-        inputs = [name for name, *_ in INPUTS if declared["inputs"] and name not in declared["inputs"]]
+        needed = [[name for name, *_ in self.supported(tensors)] for tensors in (INPUTS, OUTPUTS)]
+        inputs = [name for name in needed[0] if declared["inputs"] and name not in declared["inputs"]]
         known = {output_of(name) for name in inputs}
-        outputs = [name for name, *_ in OUTPUTS if declared["outputs"] and name not in declared["outputs"] | known]
+        outputs = [name for name in needed[1] if declared["outputs"] and name not in declared["outputs"] | known]
         return inputs + outputs
 
-    def has_stopped_responding(self) -> bool:
+    def supported(self, tensors: list[Declared]) -> list[Declared]:
+        """Return the tensors of conformance/model.py with a datatype that the server supports."""
+        return [each for each in tensors if each[1] != "BF16" or not self.missing_feature("bf16")]
+
+    def is_killed(self) -> bool:
         """Return True if the server repeatedly fails to respond to valid requests over REST or gRPC."""
-        if self.is_responding():
+        if self.works():
             return False
         time.sleep(1)
-        return not self.is_responding()
+        return not self.works()
 
-    def is_responding(self) -> bool:
+    def works(self) -> bool:
         probe = Http(self.url, timeout=self.timeout)
+        rest = Rest(probe, model=self.rest.model)
         try:
-            Rest(probe, model=self.rest.model).post({"inputs": [head(*SMALL)]})
+            replies = (rest.post({"inputs": [head(*SMALL)]}) for _ in range(PROBES))
+            has_outputs = all(isinstance(members(reply).get("outputs"), list) for reply in replies)
         except BROKEN:
             return False
         finally:
             probe.close()
-        return self.is_grpc_responding()
+        return has_outputs and self.is_grpc_responding()
 
     def close(self) -> None:
         self.http.close()
@@ -166,10 +157,10 @@ class Target:
         return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
 
     def form_for(self, form: str, datatype: str) -> str:
-        """Return `form`, or a binary form if `form` does not support the datatype (R13, G3)."""
-        if datatype == "FP16" and form == "grpc typed":
+        """Return `form`, or a binary form if `form` does not support the datatype (R13, R23, G3)."""
+        if datatype in RAW_ONLY and form == "grpc typed":
             return "grpc raw"
-        if datatype == "FP16" and form == "rest json" and self.missing_feature("fp16 json"):
+        if datatype in RAW_ONLY and form == "rest json" and self.missing_feature(f"{datatype.lower()} json"):
             return "rest json" if self.missing_feature("binary") else "rest binary"
         return form
 
@@ -203,13 +194,17 @@ def missing_reason(what: str, reply: Reply, *more: int) -> str:
 def request_coding(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> str:
     body = compress(json.dumps({"inputs": [head(*SMALL)]}).encode())
     reply = target.http.post(f"{target.path}/infer", body, {"Content-Encoding": coding})
-    return missing_reason(f"Content-Encoding: {coding}", reply)
+    return missing_reason(f"Content-Encoding: {coding}", reply, 400, 422)
+
+
+def is_listed(target: Target, extension: str) -> bool:
+    listed = target.server.get("extensions")
+    return isinstance(listed, list) and extension in listed
 
 
 def binary(target: Target) -> str:
     """Detect binary tensors: the server lists the extension or sends a binary response."""
-    listed = target.server.get("extensions")
-    if isinstance(listed, list) and "binary_tensor_data" in listed:
+    if is_listed(target, "binary_tensor_data"):
         return ""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
     sent = target.rest.post(envelope).headers.get("Inference-Header-Content-Length")
@@ -225,10 +220,26 @@ def response_coding(target: Target, coding: str) -> str:
     return missing_reason(f"Accept-Encoding: {coding}", reply)
 
 
-def fp16_json(target: Target) -> str:
-    """Detect FP16 in JSON, which is optional, because the protocol does not define it."""
-    reply = target.rest.post({"inputs": [head("fp16_in", "FP16", [1], [1.5])], "outputs": [{"name": "fp16_out"}]})
-    return missing_reason("FP16 as JSON", reply, 400, 422)
+def bf16(target: Target) -> str:
+    """Detect BF16, which is optional: the model's metadata lists bf16_in, or no inputs at all."""
+    listed = tensor_names(target.metadata.get("inputs"))
+    return "the model's metadata lists no bf16_in" if listed and "bf16_in" not in listed else ""
+
+
+def datatype_json(target: Target, datatype: str) -> str:
+    """Detect FP16 or BF16 in JSON, which is optional, because the protocol does not define it."""
+    name = f"{datatype.lower()}_in"
+    envelope = {"inputs": [head(name, datatype, [1], [1.5])], "outputs": [{"name": output_of(name)}]}
+    reply = target.rest.post(envelope)
+    return missing_reason(f"{datatype} as JSON", reply, 400, 422)
+
+
+def content_types(target: Target) -> str:
+    """Detect content types: the model receives decoded base64."""
+    sent: Sent = ("bytes_in", "BYTES", [1], [b"YQ=="])
+    response = target.infer("rest json", [sent], content_types={"bytes_in": "base64"})
+    decoded = response.outputs.get("bytes_out", ("", [], []))[2] == [b"a"]
+    return "" if decoded else "the content type base64 changes nothing"
 
 
 def path(target: Target, method: str, suffix: str) -> str:
@@ -259,13 +270,18 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "deflate": lambda target: request_coding(target, "deflate", zlib.compress),
     "gzip responses": lambda target: response_coding(target, "gzip"),
     "deflate responses": lambda target: response_coding(target, "deflate"),
-    "fp16 json": fp16_json,
+    "bf16": bf16,
+    "fp16 json": lambda target: datatype_json(target, "FP16"),
+    "bf16 json": lambda target: datatype_json(target, "BF16"),
     "versions": versions,
+    "content types": content_types,
     "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
+    "statistics": lambda target: "" if is_listed(target, "statistics") else "it lists no statistics",
     "index": lambda target: path(target, "POST", "/v2/repository/index"),
     "health": lambda target: call(target, "/grpc.health.v1.Health/Check"),
     "reflection": lambda target: call(target, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
     "rpc ModelConfig": service_call("ModelConfig"),
     "rpc RepositoryIndex": service_call("RepositoryIndex"),
+    "rpc ModelStatistics": service_call("ModelStatistics"),
 }

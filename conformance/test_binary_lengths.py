@@ -84,7 +84,7 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any
     error_message(rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400)
 
 
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"])
 @pytest.mark.parametrize("off", [-1, 1])
 def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
     """B5: a size other than the shape and datatype require is rejected."""

@@ -1,14 +1,18 @@
-"""Group E: the model configuration and the repository index."""
+"""Group T: the model configuration, the repository index and the statistics."""
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import quote
+
 import grpc
 import pytest
+from google.protobuf.json_format import ParseDict
 
 from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import error_message, is_a, success
-from conformance.target import Target, status_of
+from conformance.outcomes import error_message, expect, is_a, success
+from conformance.target import SMALL, Target, status_of
 from grpc_service import messages
 from tests.service.wires import Grpc
 
@@ -21,7 +25,7 @@ def test_config(target: Target, http: Http) -> None:
     for tensors, expected in ((body["input"], INPUTS), (body["output"], OUTPUTS)):
         assert [(each["name"], each["data_type"], each["dims"]) for each in tensors] == [
             (name, "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}", shape)
-            for name, datatype, shape in expected
+            for name, datatype, shape in target.supported(expected)
         ]
 
 
@@ -58,7 +62,7 @@ def test_index(target: Target, http: Http, body: str) -> None:
     (found,) = [each for each in reply.json if each["name"] == target.model]
     assert found["state"] == "READY"
     is_a(found["version"], str)
-    is_a(found["reason"], str)
+    is_a(found.get("reason", ""), str)
 
 
 @pytest.mark.needs("index")
@@ -74,3 +78,92 @@ def test_same_index(http: Http, rpc: Grpc) -> None:
     reply = success(http.post("/v2/repository/index", "{}"))
     response = rpc.call("RepositoryIndex")
     assert response == messages.RepositoryIndexResponse(models=reply.json)
+
+
+COMPUTE = ("compute_input", "compute_infer", "compute_output")
+INFER_STATS = ("success", "fail", "queue", *COMPUTE, "cache_hit", "cache_miss")
+
+
+def statistics(target: Target, http: Http, suffix: str = "") -> dict[str, Any]:
+    (stats,) = success(http.get(f"{target.path}{suffix}/stats")).json["model_stats"]
+    return stats
+
+
+def counts(stats: dict[str, Any]) -> dict[str, int]:
+    """Return the counts of the model's requests, inferences and executions."""
+    names = ("inference_count", "execution_count")
+    return {name: stats["inference_stats"][name]["count"] for name in INFER_STATS} | {
+        name: stats[name] for name in names
+    }
+
+
+@pytest.mark.needs("statistics")
+def test_statistics(target: Target, http: Http) -> None:
+    """T3: the statistics have every key, and numbers are integers."""
+    expect(target.infer("rest json", [SMALL]))
+    stats = statistics(target, http)
+    assert stats["name"] == target.model
+    is_a(stats["version"], str)
+    for name in ("last_inference", "inference_count", "execution_count"):
+        is_a(stats[name], int)
+        assert stats[name] > 0
+    assert stats["batch_stats"]
+    is_a(stats["memory_usage"], list)
+    for batch in stats["batch_stats"]:
+        is_a(batch["batch_size"], int)
+    durations = [stats["inference_stats"][name] for name in INFER_STATS]
+    durations += [batch[name] for batch in stats["batch_stats"] for name in COMPUTE]
+    for each in durations:
+        is_a(each["count"], int)
+        is_a(each["ns"], int)
+
+
+@pytest.mark.needs("statistics")
+def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
+    """T3: a successful request increases each count by one, except those of failures and of the cache."""
+    before = statistics(target, http)
+    expect(target.infer(form, [SMALL]))
+    after = statistics(target, http)
+    others = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
+    now = counts(after)
+    assert {name: now[name] - count for name, count in counts(before).items()} == dict.fromkeys(now, 1) | others
+    assert after["last_inference"] >= before["last_inference"]
+    assert after["inference_stats"]["success"]["ns"] > before["inference_stats"]["success"]["ns"]
+
+
+@pytest.mark.needs("statistics")
+def test_statistics_of_failed_request(target: Target, http: Http, form: str) -> None:
+    """T3: a failed request counts only in `fail`."""
+    before = counts(statistics(target, http))
+    expect(target.infer(form, [("fail_in", "BYTES", [1], [b"broken"])], []), "INTERNAL")
+    after = counts(statistics(target, http))
+    assert {name: after[name] - count for name, count in before.items()} == dict.fromkeys(after, 0) | {"fail": 1}
+
+
+@pytest.mark.needs("statistics", "versions")
+def test_statistics_of_version(target: Target, http: Http) -> None:
+    """T3: the path with the version returns the same statistics."""
+    assert statistics(target, http, f"/versions/{quote(target.version, safe='')}") == statistics(target, http)
+    error_message(http.get(f"{target.path}/versions/no-such-version/stats"), 404)
+
+
+@pytest.mark.needs("statistics", "rpc ModelStatistics")
+@pytest.mark.parametrize("named", [True, False])
+def test_same_statistics(target: Target, http: Http, rpc: Grpc, named: bool) -> None:
+    """T3: both transports return the same statistics. Over gRPC, the name is optional."""
+    response = rpc.call("ModelStatistics", name=target.model if named else "")
+    (stats,) = [each for each in response.model_stats if each.name == target.model]
+    expected = ParseDict(statistics(target, http), messages.ModelStatistics(), ignore_unknown_fields=True)
+    assert stats == expected
+
+
+@pytest.mark.needs("statistics")
+def test_statistics_of_unknown_model(http: Http) -> None:
+    """T3: a request for the statistics of an unknown model is rejected with 404."""
+    error_message(http.get("/v2/models/no-such-model/stats"), 404)
+
+
+@pytest.mark.needs("rpc ModelStatistics")
+def test_statistics_of_unknown_model_over_grpc(rpc: Grpc) -> None:
+    """T3: over gRPC, a request for the statistics of an unknown model is rejected with NOT_FOUND."""
+    assert status_of(lambda: rpc.call("ModelStatistics", name="no-such-model")) == grpc.StatusCode.NOT_FOUND

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Reply
+from conformance.client import Http, Reply
+from conformance.large_requests import large_request
 from conformance.model import DATATYPES
 from conformance.outcomes import error_message, expect, success
-from conformance.target import SMALL, Target
+from conformance.target import RAW_ONLY, SMALL, Target
 from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES
 from tests.service.wires import Grpc, Rest, exact, pack
 
@@ -23,7 +24,8 @@ RANGES = {
     for bits in (8, 16, 32, 64)
 }
 INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
-FLOATS = ["FP16", "FP32", "FP64"]
+NO_DIMENSIONS: list[Any] = [True, "1", 1.0, -1, 1.5, None, [1], {}]
+FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 
 
 def send(rest: Rest, name: str, datatype: str, shape: Any, data: str) -> Reply:
@@ -41,14 +43,7 @@ def data_of(reply: Reply) -> list:
 @pytest.mark.parametrize(
     "shape",
     [
-        [True],
-        ["1"],
-        [1.0],
-        [-1],
-        [1.5],
-        [None],
-        [[1]],
-        [{}],
+        *([dimension] for dimension in NO_DIMENSIONS),
         1,
         "1",
         "[1]",
@@ -114,7 +109,7 @@ def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
 @pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
 def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected: str) -> None:
     """R11: an element is returned unchanged, except for rounding."""
-    if datatype == "FP16" and (reason := target.missing_feature("fp16 json")):
+    if datatype in RAW_ONLY and (reason := target.missing_feature(f"{datatype.lower()} json")):
         pytest.skip(f"not supported: {reason}")
     got = data_of(send(rest, datatype.lower(), datatype, [len(json.loads(data))], data))
     assert exact(datatype, got) == exact(datatype, json.loads(expected))
@@ -131,7 +126,9 @@ def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -
 
 
 @pytest.mark.needs("binary")
-@pytest.mark.parametrize(("datatype", "element"), [("FP16", "65520"), ("FP32", "1e39"), ("FP32", "-3.5e38")])
+@pytest.mark.parametrize(
+    ("datatype", "element"), [("FP16", "65520"), ("BF16", "-3.4e38"), ("FP32", "1e39"), ("FP32", "-3.5e38")]
+)
 def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
     """R11: a number beyond a float's range is rejected, not converted to infinity."""
     name = datatype.lower()
@@ -214,7 +211,14 @@ def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
 @pytest.mark.needs("binary")
 @pytest.mark.parametrize(
     ("datatype", "blob"),
-    [("FP16", "007c"), ("FP16", "00fc"), ("FP32", "0000807f"), ("FP64", "000000000000f0ff")],
+    [
+        ("FP16", "007c"),
+        ("FP16", "00fc"),
+        ("BF16", "807f"),
+        ("BF16", "80ff"),
+        ("FP32", "0000807f"),
+        ("FP64", "000000000000f0ff"),
+    ],
 )
 def test_infinity_as_json(rest: Rest, datatype: str, blob: str) -> None:
     """R12: a JSON output that contains ±Infinity is rejected with an error that suggests binary output."""
@@ -232,6 +236,26 @@ def test_fp32_has_shortest_form(rest: Rest) -> None:
 def test_fp16_as_json(rest: Rest) -> None:
     """R13: FP16 is accepted and returned as JSON numbers, too."""
     assert data_of(send(rest, "fp16", "FP16", [3], "[1.5, -65504, 0]")) == [1.5, -65504, 0]
+
+
+@pytest.mark.needs("bf16", "bf16 json", "binary")
+@pytest.mark.parametrize(
+    ("number", "octets"),
+    [
+        ("1.00390625", "803f"),
+        ("1.01171875", "823f"),
+        ("-1.00390625000001", "81bf"),
+        ("3.396e38", "7f7f"),
+        ("1e-40", "0100"),
+        ("-1e-46", "0080"),
+        ("null", "c07f"),
+    ],
+)
+def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
+    """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
+    tensor = {"name": "bf16_in", "datatype": "BF16", "shape": [1], "data": [json.loads(number)]}
+    reply = rest.post({"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]})
+    assert success(reply).data[-2:] == bytes.fromhex(octets)
 
 
 @pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])
@@ -270,3 +294,17 @@ def test_forms_agree(target: Target, form: str) -> None:
         values = values[: target.limit // 16]
     response = expect(target.infer(form, [("fp64_in", "FP64", [len(values)], values)]))
     assert pack("FP64", response.outputs["fp64_out"][2]) == pack("FP64", values)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_request_of_maximum_size(target: Target, http: Http, infer: str, form: str, limit: int, extra: int) -> None:
+    """G6: in each form, a request of exactly the limit is accepted, and a larger one is rejected."""
+    body, headers = large_request(form, limit + extra, target.model)
+    if form.startswith("grpc"):
+        response = target.forms[form].send(body)
+        expect(response, "RESOURCE_EXHAUSTED" if extra else "ok")
+    elif extra:
+        assert str(limit) in error_message(http.post(infer, body, headers), 413)
+    else:
+        success(http.post(infer, body, headers))
+    expect(target.infer(form, [SMALL]))

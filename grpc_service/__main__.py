@@ -36,6 +36,7 @@ def main() -> None:
     from app.inference.data_plane import DataPlane, import_predict
     from app.observability.access_log import AccessLog
     from app.observability.observer_queue import ObserverQueue
+    from app.observability.statistics import Statistics
     from app.observability.tracing import make_spans
     from grpc_service.server import Server
 
@@ -43,8 +44,9 @@ def main() -> None:
         plane = DataPlane(import_predict(), settings, ObserverQueue(), make_spans)
     except ConfigurationError as error:
         exit_with_error(error, "The application cannot be imported", 4)
-    plane.observer_queue.start(AccessLog(settings.log_format))
-    serve(plane, Server(plane, settings), settings)
+    statistics = Statistics(plane)
+    plane.observer_queue.start(statistics.observe, AccessLog(settings.log_format))
+    serve(plane, Server(plane, settings, statistics), settings)
     plane.close()
 
 

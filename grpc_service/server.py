@@ -19,6 +19,7 @@ from app.config.api_keys import read_keys
 from app.config.resources import raise_file_limit
 from app.config.settings import Settings
 from app.inference.data_plane import DataPlane
+from app.observability.statistics import Statistics
 from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
@@ -72,7 +73,7 @@ class Server:
     forks. Raise ConfigurationError if the port is not available.
     """
 
-    def __init__(self, plane: DataPlane, settings: Settings, reuse_port: bool = False):
+    def __init__(self, plane: DataPlane, settings: Settings, statistics: Statistics, reuse_port: bool = False):
         options = [
             ("grpc.so_reuseport", int(reuse_port)),
             ("grpc.max_receive_message_length", settings.max_request_bytes),
@@ -82,7 +83,7 @@ class Server:
         ]
         if settings.grpc_max_connection_age_seconds:
             options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age_seconds))))
-        self._servicer = InferenceServicer(plane, "raw_tensors" not in settings.disable_optimizations)
+        self._servicer = InferenceServicer(plane, statistics, "raw_tensors" not in settings.disable_optimizations)
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
             handlers=[make_handlers(self._servicer)],

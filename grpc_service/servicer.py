@@ -1,4 +1,4 @@
-"""Methods of GRPCInferenceService (G1, T1, T2), and the gRPC status of each error."""
+"""Methods of GRPCInferenceService (G1, T1 to T3), and the gRPC status of each error."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from app.inference.data_plane import DataPlane
 from app.inference.request_context import INFER, RequestContext, current_contexts
 from app.observability.observer_queue import ObserverQueue
+from app.observability.statistics import Statistics
 from app.protocol import errors
 from grpc_service import converters, messages
 
@@ -76,8 +77,8 @@ class GrpcContext(RequestContext):
 class InferenceServicer:
     """The methods of the service. They raise InferenceError. ModelInfer takes and returns serialized messages."""
 
-    def __init__(self, plane: DataPlane, without_copies: bool = True):
-        self.plane, self.without_copies = plane, without_copies
+    def __init__(self, plane: DataPlane, statistics: Statistics, without_copies: bool = True):
+        self.plane, self.statistics, self.without_copies = plane, statistics, without_copies
         self.is_stopping = False
         self.running: set[grpc.ServicerContext] = set()  # calls in flight
 
@@ -95,13 +96,13 @@ class InferenceServicer:
         return messages.ServerMetadataResponse(name=plane.name, version=plane.version, extensions=plane.extensions)
 
     def ModelMetadata(self, request: Any) -> Message:  # noqa: N802
-        model = self.plane.metadata(request.name, request.version)
-        head = {"name": model.name, "versions": [model.version], "platform": model.platform}
-        inputs, outputs = (
-            [{"name": each.name, "datatype": each.datatype, "shape": each.shape} for each in tensors]
-            for tensors in (model.inputs, model.outputs)
-        )
-        return messages.ModelMetadataResponse(**head, inputs=inputs, outputs=outputs)
+        model = self.plane.model_metadata(request.name, request.version)
+        model.pop("parameters", None)  # the request-level content type has no field
+        parameters = [tensor.pop("parameters", {}) for tensor in (*model["inputs"], *model["outputs"])]
+        response = messages.ModelMetadataResponse(**model)
+        for tensor, values in zip((*response.inputs, *response.outputs), parameters, strict=True):
+            converters.write_parameters(tensor.parameters, values)
+        return response
 
     def ModelInfer(self, body: bytes, context: GrpcContext) -> bytes:  # noqa: N802
         self.plane.admission.reject_if_full()
@@ -118,6 +119,9 @@ class InferenceServicer:
 
     def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
         return messages.RepositoryIndexResponse(models=self.plane.repository_index(request.ready))
+
+    def ModelStatistics(self, request: Any) -> Message:  # noqa: N802
+        return messages.ModelStatisticsResponse(**self.statistics.read(request.name, request.version))
 
 
 def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:

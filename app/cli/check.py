@@ -112,6 +112,7 @@ class Check:
 def infer(transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
     """Process the request as the server of `transport` does, without a network connection."""
     from app.inference.request_context import RequestContext
+    from app.observability.statistics import Statistics
     from app.protocol.types import InferenceResponse
     from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
@@ -121,7 +122,7 @@ def infer(transport: str, plane: DataPlane, settings: Settings, request: Inferen
     if transport == "grpc":
         context: Any = RequestContext("infer")
         message = write_request(replace(request, model_name=name))
-        return read_response(InferenceServicer(plane).ModelInfer(message, context))
+        return read_response(InferenceServicer(plane, Statistics(plane)).ModelInfer(message, context))
     body, headers = request.to_http(transport == "rest-binary")
     environ: dict[str, Any] = {f"HTTP_{key.upper().replace('-', '_')}": value for key, value in headers.items()}
     environ |= {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}

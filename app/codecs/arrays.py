@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.protocol.datatypes import DATATYPES, bytes_array, plain_array, restore_integers
+from app.protocol.datatypes import DATATYPES, bytes_array, is_bfloat16, plain_array, restore_integers
 from app.protocol.errors import InvalidInput
 from app.protocol.types import Tensor
 
@@ -27,6 +27,8 @@ def datatype_name(dtype: np.dtype) -> str:
     try:
         return BY_KIND[dtype.kind, dtype.itemsize]
     except KeyError:
+        if is_bfloat16(dtype):
+            return "BF16"
         raise InvalidInput(subject="data", expected="numbers, booleans, text or bytes", got=str(dtype)) from None
 
 

@@ -37,7 +37,7 @@ class DataPlane:
     """
 
     name, version = "open-inference-service", __version__
-    extensions = ("binary_tensor_data", "model_configuration")
+    extensions = ("binary_tensor_data", "model_configuration", "statistics")
 
     def __init__(self, module: Any, settings: Settings, queue: ObserverQueue, make_spans: MakeSpans | None = None):
         self._adapter = adapter = ModelAdapter(module)
@@ -103,6 +103,10 @@ class DataPlane:
         """Return True if the model is ready. Raise NotFound as metadata() does."""
         self.metadata(name, version)
         return self.is_ready
+
+    def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
+        """Return the metadata of the model as a JSON object (R6). Raise NotFound as metadata() does."""
+        return self.metadata(name, version).describe(self.optional)
 
     def model_config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as metadata() does."""

@@ -43,6 +43,10 @@ def to_array(value: Any, tensor: Tensor) -> np.ndarray | None:
     return object_array(value).reshape(tensor.data.shape) if is_list else None
 
 
+def to_dtype(dtype: np.dtype, value: Any, tensor: Tensor) -> np.ndarray | None:
+    return value.astype(dtype) if isinstance(value, np.ndarray) else None
+
+
 def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
     elements = text_list(as_list(value))
     return elements if set(map(type, elements)) <= {str, type(None)} else None
@@ -166,7 +170,7 @@ def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
-    """Return simplified annotations by parameter: X for `X | None`, and np.ndarray for NDArray[...]."""
+    """Return simplified annotations by parameter: X for `X | None`, np.ndarray or dtype bfloat16 for NDArray[...]."""
     try:
         hints = typing.get_type_hints(predict)
     except Exception as error:  # an unknown name or attribute, or invalid syntax
@@ -178,21 +182,25 @@ def simplify_annotation(hint: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     alias = getattr(origin or hint, "__value__", None)  # since Python 3.12, NDArray is defined by a `type` statement
     if alias is not None:
-        return simplify_annotation(alias)
+        return simplify_annotation(alias[arguments] if arguments else alias)
     if origin in (typing.Union, types.UnionType):
         kept = [each for each in arguments if each is not type(None)]
         return simplify_annotation(kept[0]) if len(kept) == 1 else hint
-    return np.ndarray if origin is np.ndarray or hint is Any else hint
+    if origin is np.ndarray:
+        scalars = {getattr(each, "__name__", ""): each for each in typing.get_args(arguments[-1])}
+        return np.dtype(scalars["bfloat16"]) if "bfloat16" in scalars else np.ndarray
+    return np.ndarray if hint is Any else hint
 
 
 def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
     """Return the Argument of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
-    subject = f'predict(), parameter "{tensor.name}"'
-    if isinstance(hint, Hashable) and hint in ANNOTATIONS:
-        if hint is not np.ndarray and tensor.datatype != "BYTES":
-            problem = f"invalid annotation {hint}. Expected BYTES in METADATA, got {tensor.datatype}."
+    subject, is_bf16 = f'predict(), parameter "{tensor.name}"', isinstance(hint, np.dtype)
+    if is_bf16 or (isinstance(hint, Hashable) and hint in ANNOTATIONS):
+        expected = "BF16" if is_bf16 else "BYTES"
+        if hint is not np.ndarray and tensor.datatype != expected:
+            problem = f"invalid annotation {hint}. Expected {expected} in METADATA, got {tensor.datatype}."
             raise ConfigurationError(f"{subject}: {problem}")
-        return ANNOTATIONS[hint](tensor)
+        return Argument(tensor, "np.ndarray", "np", partial(to_dtype, hint)) if is_bf16 else ANNOTATIONS[hint](tensor)
     custom = tensor.content_type
     if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
         return Argument(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)
@@ -225,10 +233,11 @@ def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata
     hint, custom = hints.get(name), metadata.content_type
     if hint is InferenceRequest:
         return lambda request, inputs: {name: request}
-    of_arrays = [simplify_annotation(each) for each in typing.get_args(hint)] == [str, np.ndarray]
-    if hint is dict or (typing.get_origin(hint) is dict and of_arrays):
-        arrays = bind_inputs({tensor.name: make_argument(tensor, np.ndarray) for tensor in metadata.inputs}, metadata)
-        return lambda request, inputs: {name: arrays(request, inputs)}
+    if hint is dict or typing.get_origin(hint) is dict:
+        kinds = [simplify_annotation(each) for each in typing.get_args(hint) or (str, np.ndarray)]
+        if kinds[0] is str and (kinds[-1] is np.ndarray or isinstance(kinds[-1], np.dtype)):
+            arrays = bind_inputs({each.name: make_argument(each, kinds[-1]) for each in metadata.inputs}, metadata)
+            return lambda request, inputs: {name: arrays(request, inputs)}
     if not isinstance(hint, type) or hint in ANNOTATIONS:
         return None
     if hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):

@@ -25,7 +25,7 @@ class RequestContext:
     operation, status: name of the operation in both protocols, such as model_metadata, and the protocol's status code.
     begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.
     received, sent: uncompressed sizes of the bodies in bytes.
-    rows: number of rows in the batch, or 0 without batching. `leads` is True for the first request of a batch.
+    own_rows, rows: rows in the request and in its batch, or 0 without batching. `leads` is True for the first request.
     error, failure: error message without data from the client, and class of the exception.
     traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
     """
@@ -36,7 +36,7 @@ class RequestContext:
     error: str | None = None
     failure: type[BaseException] | None = None
     decoded = started = predicted = ended = 0.0
-    received = sent = rows = 0
+    received = sent = own_rows = rows = 0
     leads = False
 
     def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):

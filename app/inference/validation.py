@@ -206,7 +206,7 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
         encoded_elements = as_bytes(elements)
         is_text = set(map(type, elements)) == {str}  # keep str elements, which JSON needs
         return object_array(elements if is_text else encoded_elements).reshape(array.shape)
-    if type(value) is np.ndarray and value.dtype == datatype.dtype:
+    if type(value) is np.ndarray and value.dtype == datatype.dtype and name != "BF16":
         return value
     if datatype.kind == "f":
         value = plain_array(value)
@@ -217,7 +217,7 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise ConfigurationError unless `metadata` is a ModelMetadata with a name, a version and unique tensor names."""
+    """Raise ConfigurationError unless `metadata` is a ModelMetadata with valid members and unique tensor names."""
     if not isinstance(metadata, ModelMetadata):
         raise ConfigurationError(f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}.")
     for label, value in (("name", metadata.name), ("version", metadata.version)):
@@ -229,6 +229,10 @@ def check_metadata(metadata: Any) -> None:
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise ConfigurationError(f"METADATA: duplicate {label}. Got {join_names(sorted(repeated))} twice.")
+    found = metadata.properties
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in (*found, *found.values())):
+        problem = f"METADATA: invalid properties. Expected a dict of strings, got {found!r}."
+        raise ConfigurationError(f"{problem} Convert names and values with str().")
 
 
 def join_names(words: Iterable[Any]) -> str:

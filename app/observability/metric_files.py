@@ -70,11 +70,16 @@ def find_free_slot(taken: Collection[str]) -> str:
     return next(name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken)
 
 
+def own_slot() -> str | int:
+    """Return the slot of this process, or its process id if it has none."""
+    return _slots.get(os.getpid(), os.getpid())
+
+
 def use_slots() -> None:
     """Make prometheus_client name files after slots, not process ids. Call this before a metric is created."""
     from prometheus_client import values
 
-    values.ValueClass = values.MultiProcessValue(lambda: _slots.get(os.getpid(), os.getpid()))
+    values.ValueClass = values.MultiProcessValue(own_slot)
 
 
 def take_slot(name: str) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from app.inference.data_plane import DataPlane
 from app.inference.request_context import INFER, STAGES, RequestContext
 from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
+from app.observability.statistics import Statistics
 from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
 
 REASONS = {Overloaded: "overloaded", DeadlineExceeded: "deadline_exceeded"}
@@ -22,10 +23,10 @@ ROWS = tuple(float(2**power) for power in range(11))
 
 
 class Metrics:
-    """Metrics of one process. observe() is an observer of the queue. `use_internals`: see observe_all()."""
+    """Metrics and statistics of a process. observe() is an observer of the queue. `use_internals`: see observe_all."""
 
     def __init__(self, plane: DataPlane, use_internals: bool = True):
-        self.plane = plane
+        self.plane, self.statistics = plane, Statistics(plane)
         self.observe_all = partial(observe_all, use_internals=use_internals)
         self.own = CollectorRegistry()
         self.model = plane.metadata()
@@ -60,12 +61,14 @@ class Metrics:
 
     def start(self) -> None:
         """Count this process as a worker."""
+        self.statistics.start()
         self.starts.inc()
         self.workers.set(1)
         self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
 
     def observe(self, contexts: list[RequestContext]) -> None:
         """Count completed requests, and update the gauges."""
+        self.statistics.observe(contexts)
         groups = defaultdict(list)
         for context in contexts:
             groups[context.protocol, context.operation, context.status].append(context)

@@ -58,5 +58,5 @@ class ObserverQueue:
 
     def wait_for_workers(self) -> None:
         """Wait until the observers of all workers have received the requests that ended before this call."""
-        time.sleep(2 * INTERVAL_SECONDS)
+        time.sleep(2 * INTERVAL_SECONDS if self._has_thread else 0)
         self.flush()

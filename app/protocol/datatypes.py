@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,24 @@ class Datatype:
 
     name: str
     dtype: np.dtype  # little-endian (B1)
-    contents: str | None  # field of InferTensorContents, or None for FP16 (G3)
+    contents: str | None  # field of InferTensorContents, or None for FP16 and BF16 (G3)
     kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
     size: int | None  # bytes per element in binary form, or None for BYTES
     largest: float  # largest finite value of a floating-point datatype
+
+    def round(self, array: np.ndarray) -> np.ndarray:
+        """Round numbers to the nearest values of this floating-point datatype, ties to even. Overflow is infinity."""
+        if self.name != "BF16":
+            return array.astype(self.dtype, copy=False)
+        single = array.astype(self.dtype)
+        bits = single.view("<u4")
+        if array.dtype != self.dtype:  # truncate, and set the last bit of inexact values, to round only once
+            bits -= np.abs(single) > np.abs(array)
+            bits |= single != array
+        bits += (bits >> 16 & 1) + 0x7FFF
+        bits &= 0xFFFF0000
+        single[np.isnan(array) & ~np.isnan(single)] = np.nan
+        return single
 
 
 def _datatype(name: str, code: str, contents: str | None) -> Datatype:
@@ -51,11 +65,14 @@ DATATYPES: dict[str, Datatype] = {
         ("INT32", "<i4", "int_contents"),
         ("INT64", "<i8", "int64_contents"),
         ("FP16", "<f2", None),
+        ("BF16", "<f4", None),
         ("FP32", "<f4", "fp32_contents"),
         ("FP64", "<f8", "fp64_contents"),
         ("BYTES", "O", "bytes_contents"),
     ]
 }
+# The upper half of an FP32 (R23). NumPy has no BF16, so arrays are FP32. They contain only values that BF16 represents.
+DATATYPES["BF16"] = replace(DATATYPES["BF16"], size=2, largest=(2 - 2**-7) * 2.0**127)
 
 
 def datatype_of(name: Any) -> Datatype:
@@ -109,8 +126,10 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if datatype.kind == "O":
         return text_array(data)
     array = plain_array(data)
-    if array.dtype == datatype.dtype:
+    if array.dtype == datatype.dtype and datatype.name != "BF16":
         return array
+    if is_bfloat16(array.dtype):
+        array = array.astype("<f4")
     if array.dtype.kind == "f" and datatype.kind in "iu" and isinstance(data, list | tuple):
         array = restore_integers(data, array)
     if not array.size:
@@ -120,11 +139,16 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if datatype.kind in "iu":
         return cast_in_range(array, datatype)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = array.astype(datatype.dtype)
+        result = datatype.round(array)
     lost = np.isinf(result) & np.isfinite(array)
     if lost.any():
         raise out_of_range(datatype, array.flat[int(np.argmax(lost))])
     return result
+
+
+def is_bfloat16(dtype: np.dtype) -> bool:
+    """Return True for bfloat16 of ml_dtypes, which may not be installed."""
+    return dtype.kind == "V" and dtype.name == "bfloat16"
 
 
 def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:

@@ -46,7 +46,10 @@ def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tup
     """Return the JSON objects of the tensors, and the binary data."""
     heads, blobs = [], []
     for tensor in tensors:
-        head, datatype = tensor_head(tensor), DATATYPES[tensor.datatype]
+        head: JsonObject = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
+        datatype = DATATYPES[tensor.datatype]
+        if tensor.parameters:
+            head["parameters"] = tensor.parameters
         try:
             if binary is True or (binary and tensor.name in binary):
                 blobs.append(to_bytes(tensor.data, datatype))
@@ -57,14 +60,6 @@ def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tup
             raise error.about(tensor.kind, tensor.name) from None
         heads.append(head)
     return heads, blobs
-
-
-def tensor_head(tensor: Any) -> JsonObject:
-    """Return the JSON object of a Tensor or MetadataTensor without data."""
-    head = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
-    if tensor.parameters:
-        head["parameters"] = tensor.parameters
-    return head
 
 
 def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[Any]:

@@ -65,11 +65,11 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
 
 
 def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
-    is_short = 0 < len(elements) <= FEW and type(None) not in types
+    is_short = 0 < len(elements) <= FEW and type(None) not in types and datatype.name != "BF16"
     if is_short and -datatype.largest <= min(elements) and max(elements) <= datatype.largest:
         return np.array(elements, datatype.dtype)
     with np.errstate(over="ignore"):
-        array = np.asarray(elements, "<f8").astype(datatype.dtype, copy=False)
+        array = datatype.round(np.asarray(elements, "<f8"))
     # JSON has no infinity, so an infinite value results from a number out of range.
     if np.count_nonzero(np.isinf(array)):  # faster than any() for few elements
         raise out_of_range(datatype, elements[int(np.argmax(np.isinf(array)))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -217,12 +217,19 @@ class MetadataTensor:
 
     @property
     def parameters(self) -> JsonObject:
+        """Return the parameters of the tensor in a response. Model metadata can have more (R6)."""
         return {"content_type": self.content_type} if self.content_type else {}
+
+    def describe(self, is_optional: bool = False) -> dict[str, Any]:
+        """Return the JSON object of the tensor in model metadata (R6)."""
+        parameters = without_empty({**self.parameters, "optional": is_optional})
+        head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
+        return {**head, "parameters": parameters} if parameters else head
 
 
 @dataclass(slots=True)
 class ModelMetadata:
-    """Metadata of the model: name, version, platform, inputs, outputs and request-level content type."""
+    """Metadata of the model. `content_type` is that of requests. `properties` are strings for clients to read."""
 
     name: str
     version: str
@@ -230,3 +237,12 @@ class ModelMetadata:
     inputs: list[MetadataTensor]
     outputs: list[MetadataTensor]
     content_type: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def describe(self, optional: Container[str]) -> dict[str, Any]:
+        """Return the metadata as a JSON object (R6). `optional` contains the names of the optional inputs."""
+        inputs = [each.describe(each.name in optional) for each in self.inputs]
+        parameters = without_empty({"content_type": self.content_type})
+        members = without_empty({"properties": self.properties, "parameters": parameters})
+        head = {"name": self.name, "versions": [self.version], "platform": self.platform}
+        return {**head, "inputs": inputs, "outputs": [each.describe() for each in self.outputs], **members}

@@ -10,6 +10,7 @@ import math
 import zlib
 from collections.abc import Container
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
         raise InvalidInput("body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}")
+    environ["wsgi.input"] = BytesIO()  # the old stream would keep the body in memory
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 

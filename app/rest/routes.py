@@ -18,7 +18,7 @@ from app.inference.data_plane import DataPlane
 from app.inference.request_context import INFER
 from app.observability.metrics import Metrics
 from app.protocol import errors
-from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, tensor_head, write_json
+from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.middleware import CONTEXT_KEY, RestContext
 from app.rest.request_reader import compress, discard_body, raw_request, read_body, read_index_request, read_request
@@ -143,16 +143,23 @@ def model_ready(name: str, version: str | None = None) -> Response:
 @rest.get("/v2/models/<name>")
 @rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    metadata = service.plane.metadata(name, version)
-    inputs, outputs = ([tensor_head(each) for each in tensors] for tensors in (metadata.inputs, metadata.outputs))
-    head = {"name": metadata.name, "versions": [metadata.version], "platform": metadata.platform}
-    return json_response({**head, "inputs": inputs, "outputs": outputs})
+    return json_response(service.plane.model_metadata(name, version))
 
 
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
     return json_response(service.plane.model_config(name, version))
+
+
+@rest.get("/v2/models/stats")
+@rest.get("/v2/models/<name>/stats")
+@rest.get("/v2/models/<name>/versions/<version>/stats")
+def model_statistics(name: str = "", version: str | None = None) -> Response:
+    if not name and service.plane.metadata().name == "stats":  # R6 takes precedence
+        return model_metadata("stats")
+    request.environ[CONTEXT_KEY].release_thread()
+    return json_response(service.metrics.statistics.read(name, version))
 
 
 @rest.post("/v2/repository/index")

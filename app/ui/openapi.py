@@ -40,6 +40,8 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
     description["info"] |= {"title": metadata.name, "version": metadata.version}
     paths, components = description["paths"], description["components"]
     paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = plane.example()
+    model = plane.model_metadata(metadata.name, metadata.version)
+    paths[MODEL]["get"]["responses"]["200"]["content"][JSON]["example"] = model
     if not has_keys:
         del description["security"], components["securitySchemes"]
     paths |= {path.replace(MODEL, MODEL + VERSION): add_version(paths[path]) for path in paths if MODEL in path}

@@ -12,7 +12,10 @@ from conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo, output_of
 
 
 def described(tensors: list[tuple[str, str, list[int]]]) -> list[dict[str, Any]]:
-    return [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in tensors]
+    """Return the metadata of the tensors with a datatype that KServe supports."""
+    return [
+        {"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in tensors if datatype != "BF16"
+    ]
 
 
 class Echo(Model):

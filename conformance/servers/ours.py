@@ -19,6 +19,7 @@ METADATA = ModelMetadata(
     "echo",
     inputs=[MetadataTensor(*tensor) for tensor in INPUTS],
     outputs=[MetadataTensor(*tensor) for tensor in OUTPUTS],
+    properties={"framework": "numpy"},
 )
 EMPTY = {
     name: np.empty([max(dimension, 0) for dimension in shape], DATATYPES[datatype].dtype)
@@ -38,6 +39,7 @@ def predict(
     int32_in: Any = None,
     int64_in: Any = None,
     fp16_in: Any = None,
+    bf16_in: Any = None,
     fp32_in: Any = None,
     fp64_in: Any = None,
     bytes_in: Any = None,

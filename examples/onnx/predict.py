@@ -21,7 +21,7 @@ from app.api import InvalidInput, MetadataTensor, ModelMetadata, read_settings
 METADATA = ModelMetadata(
     name="digits",
     version="1",
-    platform="onnxruntime_onnx",
+    platform="onnx_onnxv1",
     inputs=[MetadataTensor("image", "BYTES", [-1], content_type="base64")],
     outputs=[MetadataTensor("digit", "INT64", [-1]), MetadataTensor("probabilities", "FP32", [-1, 10])],
 )

@@ -18,7 +18,7 @@ from app.api import InvalidInput, MetadataTensor, ModelMetadata, model_file
 METADATA = ModelMetadata(
     name="messages",
     version="1",
-    platform="transformers",
+    platform="transformers_safetensors",
     inputs=[MetadataTensor("text", "BYTES", [-1], content_type="str")],
     outputs=[MetadataTensor("label", "BYTES", [-1], content_type="str"), MetadataTensor("score", "FP32", [-1])],
 )

@@ -40,7 +40,7 @@ class Service:
     def server(self) -> Server:
         with self.starting:
             if self._server is None:
-                self._server = Server(self.plane, self.settings)
+                self._server = Server(self.plane, self.settings, self.app.extensions["service"].metrics.statistics)
                 self._server.start()
             return self._server
 

@@ -67,7 +67,7 @@ class Messages:
         self.infer = st.tuples(st.just("ModelInfer"), st.one_of(self.good, mutated(self.good), self.odd))
 
     def message(self, tensors: list[Sent], requested_outputs: list[str], raw: bool) -> bytes:
-        raw = raw or any(datatype == "FP16" for _, datatype, _, _ in tensors)  # FP16 has no typed form
+        raw = raw or any(datatype not in CONTENTS for _, datatype, _, _ in tensors)
         request = messages.ModelInferRequest(model_name=self.subject.name, model_version="1", id="42")
         for name in requested_outputs:
             request.outputs.add(name=name)
@@ -83,7 +83,7 @@ class Messages:
         return st.fixed_dictionaries(
             {
                 "name": self.subject.input_names,
-                "datatype": st.sampled_from([*self.subject.datatypes, "FP16", "fp32", ""]),
+                "datatype": st.sampled_from([*self.subject.datatypes, "FP16", "BF16", "fp32", ""]),
                 "shape": st.lists(st.one_of(st.integers(0, 4), int64s), max_size=3),
             },
             optional={"contents": contents, "parameters": self.parameters},

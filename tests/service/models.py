@@ -67,9 +67,21 @@ def several() -> Any:
 
 
 def halves() -> Any:
-    """Return a model that divides x FP32 [-1] by 2, and returns it as `single` in FP32 and as `half` in FP16."""
+    """Return a model that divides x FP32 [-1] by 2. The outputs are `single` FP32, `half` FP16 and `bfloat` BF16."""
     return model(
         [MetadataTensor("x", "FP32", [-1])],
-        [MetadataTensor("single", "FP32", [-1]), MetadataTensor("half", "FP16", [-1])],
-        lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2")},
+        [MetadataTensor(*each, [-1]) for each in [("single", "FP32"), ("half", "FP16"), ("bfloat", "BF16")]],
+        lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2"), "bfloat": x / 2},
     )
+
+
+def described() -> Any:
+    """Return a model with content types, an optional input and properties."""
+    tensors = [MetadataTensor("x", "BYTES", [-1], "str"), MetadataTensor("y", "FP32", [])]
+
+    def predict(_: Any, x: list[str], y: np.ndarray = np.zeros((), "f4")) -> dict[str, Any]:  # noqa: B008
+        return {"x": x, "y": y}
+
+    module = model(tensors, tensors, predict)
+    module.METADATA.content_type, module.METADATA.properties = "np", {"framework": "numpy 2", "": "é"}
+    return module

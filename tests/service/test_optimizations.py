@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 60
 LENGTH = "Inference-Header-Content-Length"
 MODEL = "/v2/models/test"
+NAMES = ("ready", "config", "stats")
 SMALL = [1.5, -2.0]
 # Large enough for the readers of large JSON and of large messages.
 LARGE = (np.arange(20_000) / 2).tolist()
@@ -82,8 +83,8 @@ def infer(service: Running, values: list[float]) -> list[float]:
 
 
 def test_health_and_metadata(service: Running) -> None:
-    """R2, R4, R5, R6, T1: the routes about the server and the model respond, with a trailing slash too."""
-    for path in ("/v2/health/live", "/v2/health/ready", f"{MODEL}/ready", f"{MODEL}/config", "/v2/health/live/"):
+    """R2, R4, R5, R6, T1, T3: the routes about the server and the model respond, with a trailing slash too."""
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/health/live/", *(f"{MODEL}/{name}" for name in NAMES)):
         assert send_request(service, "GET", path)[0] == 200
     assert "binary_tensor_data" in json.loads(send_request(service, "GET", "/v2")[2])["extensions"]
     assert json.loads(send_request(service, "GET", MODEL)[2])["inputs"] == [

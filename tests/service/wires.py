@@ -17,8 +17,9 @@ from grpc_service import messages
 
 NUMPY = {
     "BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
-    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
+    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "BF16": "<f4", "FP32": "<f4", "FP64": "<f8",
 }  # fmt: skip
+# Datatypes without a field are sent as raw bytes only (G3).
 CONTENTS = {
     "BOOL": "bool_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
     "UINT64": "uint64_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
@@ -62,13 +63,14 @@ KINDS = {
 
 
 def pack(datatype: str, values: list | bytes) -> bytes:
-    """Return `values` as bytes of the binary extension. Bytes are returned unchanged."""
+    """Return `values`, which the datatype represents exactly, as bytes of the binary extension. Keep bytes."""
     if isinstance(values, bytes) or not values:
         return bytes(values)
     if datatype == "BYTES":
         octets = [value.encode() if isinstance(value, str) else value for value in values]
         return b"".join(struct.pack("<I", len(each)) + each for each in octets)
-    return np.array(values, NUMPY[datatype]).tobytes()
+    array = np.array(values, NUMPY[datatype])
+    return (array.view("<u2")[1::2] if datatype == "BF16" else array).tobytes()
 
 
 def json_element(value: Any) -> Any:
@@ -79,6 +81,8 @@ def json_element(value: Any) -> Any:
 
 
 def unpack(datatype: str, data: bytes) -> list:
+    if datatype == "BF16":  # the upper half of an FP32 (R23)
+        data = b"".join(bytes(2) + data[place : place + 2] for place in range(0, len(data), 2))
     if datatype != "BYTES":
         return np.frombuffer(data, NUMPY[datatype]).tolist()
     values, position = [], 0

@@ -61,7 +61,7 @@ RULES = [
     rule("unless-given", r"\b(unless|if not) (given|told)\b", "Defaults to ..."),
     rule(
         "one-per",
-        r"\b(an?|one) \w+ an? (line|row|input|output|column|worker|request|second|client|process)\b",
+        r"\b(an?|one) (\w+ )?an? (line|row|input|output|column|worker|request|second|client|process)\b",
         "one X per Y",
     ),
     rule("answer", r"\banswers?\b|\banswered\b", "response, respond, return"),

@@ -22,8 +22,8 @@ LIMITS = {"documentation": 5, "service": 8, "tests and tools": 12}
 
 
 def classify(name: str) -> str:
-    """Return the group of a file. Users read the comments of deploy/, so these are documentation."""
-    if Path(name).suffix in {".md", ".yaml", ".yml"} or name.endswith(DEPLOYED):
+    """Return the group of a file. Users read the comments of deploy/ and protos/, so these are documentation."""
+    if Path(name).suffix in {".md", ".yaml", ".yml", ".proto"} or name.endswith(DEPLOYED):
         return "documentation"
     return "service" if name.startswith(SERVICE) else "tests and tools"
 
@@ -39,7 +39,7 @@ def names_of(*suffixes: str) -> Iterator[str]:
 
 def texts_of(group: str) -> Iterator[tuple[str, Text]]:
     """Yield the texts of a group with the names of their files."""
-    for name in names_of(".py", ".md", ".yaml", ".yml", *DEPLOYED, *CONFIGURED):
+    for name in names_of(".py", ".md", ".yaml", ".yml", ".proto", *DEPLOYED, *CONFIGURED):
         if classify(name) == group:
             yield from ((name, text) for text in read_texts(ROOT / name))
 
@@ -69,6 +69,7 @@ def test_prose_is_wrapped() -> None:
         ("What waits is dropped where it has no deadline.", ["what", "where"]),
         ("A row a line, unless given.", ["unless-given"]),
         ("one output a row", ["one-per"]),
+        ("one an input, and then no contents", ["one-per"]),
         ("Its answer has a colour.", ["answer", "spelling"]),
         ("The utilisation of the CPU", ["spelling"]),
         (" ".join(["word"] * 26), ["long"]),
@@ -101,7 +102,8 @@ def test_long_lines_are_found(content: str, lines: list[int]) -> None:
 
 def test_texts_of_files(tmp_path: Path) -> None:
     """Texts are paragraphs, docstrings, comments and messages. Code is not a text."""
-    markdown, python, dockerfile = tmp_path / "a.md", tmp_path / "a.py", tmp_path / "Dockerfile"
+    names = ("a.md", "a.py", "Dockerfile", "a.proto")
+    markdown, python, dockerfile, proto = (tmp_path / name for name in names)
     markdown.write_text("# Title\n\nOne\nparagraph.\n- An item\n\n    code; code\n\n```\ncode\n```\n| a | b |\n")
     python.write_text('"""One\nparagraph.\n\nAnother."""\nx = "a text of four words"  # trailing\n# a\n# block\n')
     assert [each.content for each in read_texts(markdown)] == ["# Title", "One paragraph.", "- An item", "| a | b |"]
@@ -109,3 +111,5 @@ def test_texts_of_files(tmp_path: Path) -> None:
     assert [each.content for each in read_texts(python)] == texts
     dockerfile.write_text("# One\n# comment\nRUN a; b\n")
     assert [each.content for each in read_texts(dockerfile)] == ["One comment"]
+    proto.write_text("// One\n// comment\nstring a = 1; // trailing\nstring b = 2;  // another\n")
+    assert [each.content for each in read_texts(proto)] == ["One comment", "trailing", "another"]

@@ -14,6 +14,7 @@ FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 # A line that starts a text: empty, a heading, a list item, a table row, HTML, `name: ` or a line of a tree.
 START = re.compile(r"\s*($|#|[-*] |\d+\. |\||<!--|\w+: |[├│└])")
 COMMENT = re.compile(r"\s*#")
+PROTO_COMMENT = re.compile(r"(.*?)// *(.*)")
 # Comments that only tools read.
 DIRECTIVE = re.compile(r"# ?(noqa|type:|nosec|fmt:)")
 
@@ -34,7 +35,7 @@ class Text:
 def read_texts(path: Path) -> Iterator[Text]:
     """Yield the texts of a Markdown, Python or YAML file. Of other files, such as a Dockerfile, yield the comments."""
     source = path.read_text(errors="replace")
-    readers = {".py": read_python, ".md": read_markdown, ".yaml": read_yaml, ".yml": read_yaml}
+    readers = {".py": read_python, ".md": read_markdown, ".yaml": read_yaml, ".yml": read_yaml, ".proto": read_proto}
     return readers.get(path.suffix, read_comment_lines)(source)
 
 
@@ -66,6 +67,16 @@ def read_comment_lines(source: str) -> Iterator[Text]:
     """Yield each block of lines that are comments."""
     lines = enumerate(source.splitlines(), 1)
     return join_lines((number, line.strip().lstrip("#- ")) for number, line in lines if COMMENT.match(line))
+
+
+def read_proto(source: str) -> Iterator[Text]:
+    """Yield each block of lines that are comments, and each comment after a field."""
+    lines: list[tuple[int, str]] = []
+    for number, line in enumerate(source.splitlines(), 1):
+        if found := PROTO_COMMENT.match(line):
+            separator = [(number, "")] if found[1].strip() else []
+            lines += [*separator, (number, found[2]), *separator]
+    return join_lines(lines)
 
 
 def read_python(source: str) -> Iterator[Text]:

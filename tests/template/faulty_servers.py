@@ -1,4 +1,4 @@
-"""Variants of our server with deliberate faults that the conformance suite must detect."""
+"""Variants of our server: with faults that the conformance suite must detect, or without optional members."""
 
 from __future__ import annotations
 
@@ -44,6 +44,16 @@ def faulty_server() -> Flask:
     return app
 
 
+def minimal_metadata_server() -> Flask:
+    """Return a server without the optional members of the model metadata, on both transports."""
+    app = ours.create()
+    metadata = {"name": ours.NAME, "platform": ""}
+    for member, tensors in (("inputs", ours.INPUTS), ("outputs", ours.OUTPUTS)):
+        metadata[member] = [{"name": name, "datatype": kind, "shape": shape} for name, kind, shape in tensors]
+    app.extensions["service"].plane.model_metadata = lambda name, version: dict(metadata)
+    return app
+
+
 def fixed_response_server(path: str, text: str) -> Flask:
     """Return a server that responds to GET `path` with `text`."""
 
@@ -64,6 +74,11 @@ def crashing_server() -> Flask:
 def hanging_server() -> Flask:
     """Return a server whose worker stops responding when a request contains TRIGGER."""
     return server_with_trigger(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def waiting_server() -> Flask:
+    """Return a server that does not respond to a request that contains TRIGGER, but to all others."""
+    return server_with_trigger(lambda: None)
 
 
 def server_with_trigger(act: Callable[[], None]) -> Flask:

@@ -18,7 +18,10 @@ from .environments import ROOT
 
 DESCRIBED = ["/v2", "/v2/models/test", "/v2/models/test/versions/1"]
 INFER = "/v2/models/{name}/infer"
-MODELS = [models.two_by_two, models.several, models.halves, typed, with_example, lambda: models.echo("BYTES", [-1, 1])]
+MODELS = [
+    *(models.two_by_two, models.several, models.halves, models.described, typed, with_example),
+    lambda: models.echo("BYTES", [-1, 1]),
+]
 
 
 def validator(description: dict[str, Any], name: str) -> Draft202012Validator:
@@ -27,12 +30,16 @@ def validator(description: dict[str, Any], name: str) -> Draft202012Validator:
 
 @pytest.mark.parametrize("make", MODELS)
 def test_descriptions_are_valid(make) -> None:
-    """The descriptions are valid OpenAPI 3.1, and the example request and its response match them."""
+    """R6: the descriptions are valid OpenAPI 3.1. The metadata, the example and its response match them."""
     client = create_app(module=make()).test_client()
+    metadata = client.get("/v2/models/test").json
     for of in DESCRIBED:
         description = client.get(f"{of}/docs/openapi.json").json
         assert not list(OpenAPIV31SpecValidator(description).iter_errors())
         example = description["paths"][INFER]["post"]["requestBody"]["content"]["application/json"]["example"]
+        validator(description, "ModelMetadata").validate(metadata)
+        response = description["paths"]["/v2/models/{name}"]["get"]["responses"]["200"]
+        assert response["content"]["application/json"]["example"] == metadata
         validator(description, "InferenceRequest").validate(example)
         response = client.post("/v2/models/test/infer", json=example).json
         validator(description, "InferenceResponse").validate(response)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from app.protocol.types import MetadataTensor
 from tests.service import models
 
 from .page import Open, Serve, check, predict
@@ -29,6 +30,15 @@ def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
     page.get_by_label("flag").uncheck()
     predict(page)
     assert page.locator(".bars").count() == 0
+
+
+def test_probabilities_of_every_float_datatype(visit: Open, serve: Serve) -> None:
+    """Probabilities have bars in each floating-point datatype."""
+    outputs = [MetadataTensor(name, name, [-1, 2]) for name in ("FP16", "BF16", "FP32", "FP64")]
+    module = models.model([], outputs, lambda _: {each.name: [[0.25, 0.75]] for each in outputs})
+    page = visit(serve(module).address)
+    predict(page)
+    assert page.locator(".bars").count() == len(outputs)
 
 
 def test_image_previews_keep_aspect_ratio(visit: Open, all_kinds: str) -> None:

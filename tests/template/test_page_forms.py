@@ -153,7 +153,7 @@ def test_text_input(visit: Open, all_kinds: str) -> None:
 
 
 def test_optional_inputs(visit: Open, serve: Serve) -> None:
-    """An optional BOOL has three states: true, false and absent. An empty optional number is left out."""
+    """An optional BOOL has three states: true, false and absent. An empty optional number or column is left out."""
     columns = [MetadataTensor("number", "FP64", [-1]), MetadataTensor("more", "FP64", [-1])]
     flag = MetadataTensor("flag", "BOOL", [-1])
 
@@ -168,3 +168,7 @@ def test_optional_inputs(visit: Open, serve: Serve) -> None:
     check(page)
     page.get_by_label("flag").select_option("absent")
     assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
+    page.get_by_label("Several rows").check()
+    page.get_by_label("CSV").fill("number,more,flag\n1,,true\n2,,false")
+    sent = [(each["name"], each["data"]) for each in predict(page)["inputs"]]
+    assert sent == [("number", [1, 2]), ("flag", [True, False])]

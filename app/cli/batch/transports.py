@@ -52,10 +52,7 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
 
 
 def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
-    """Return the metadata of the service's model and the names of the optional inputs.
-
-    gRPC does not transfer content types. Raise Failure if the service does not respond, or if the response is invalid.
-    """
+    """Return the metadata of the model and the names of the optional inputs. Raise Failure if this is not possible."""
     is_grpc = service.transport == "grpc"
     name = service.model or service.model_name(_call(service, "RepositoryIndex").get("models", []) if is_grpc else None)
     path = service.model_path(name)
@@ -72,8 +69,10 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
-    shape = [int(size) for size in head["shape"]]
-    return MetadataTensor(head["name"], head["datatype"], shape, head.get("parameters", {}).get("content_type"))
+    content_type = (head.get("parameters") or {}).get("content_type")
+    if isinstance(content_type, dict):  # an InferParameter of gRPC
+        content_type = content_type["string_param"]
+    return MetadataTensor(head["name"], head["datatype"], [int(size) for size in head["shape"]], content_type)
 
 
 def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import { bodyOf } from "./form.js";
 // Longer request bodies are sent through standard input, because the length of command arguments is limited.
 const MAX_ARGUMENT = 2 ** 16;
 const METHOD = "inference.GRPCInferenceService/ModelInfer";
-const NO_NULL = '# Missing text is "" here, because only JSON has null';
+const NO_NULL = "# Only JSON can represent missing text. Use curl.";
 
 /** Return the commands and the code by client. */
 export function callsOf(inputs, model) {
@@ -25,8 +25,9 @@ function curl(inputs, model, url) {
 }
 
 function python(inputs, model, root) {
+  if (inputs.some(isIncomplete)) return NO_NULL;
   const tensors = inputs.map((each) => {
-    const data = present(each).map((text) => LITERALS[text] ?? text);
+    const data = each.data.map((text) => LITERALS[text] ?? text);
     return `    (${JSON.stringify(each.name)}, "${each.datatype}", [${each.shape.join(", ")}], [${data.join(", ")}]),`;
   });
   const tls = root.protocol === "https:" ? ", ssl=True" : "";
@@ -37,7 +38,6 @@ function python(inputs, model, root) {
     "from tritonclient.http import InferenceServerClient, InferInput",
     "from tritonclient.utils import triton_to_np_dtype",
     "",
-    ...gaps(inputs),
     "inputs = []",
     "for name, datatype, shape, data in [",
     ...tensors,
@@ -54,24 +54,27 @@ function python(inputs, model, root) {
 const LITERALS = { null: "None", true: "True", false: "False" };
 
 function grpcurl(inputs, model) {
-  if (inputs.some((each) => each.datatype === "FP16")) {
-    return "# grpcurl cannot send FP16, which has no typed contents on gRPC. Use tritonclient.grpc for Python.";
+  const raw = model.inputs.find(({ name, contents }) => !contents && inputs.some((each) => each.name === name));
+  if (raw) {
+    return `# grpcurl cannot send ${raw.datatype}, which has no typed contents on gRPC. Use tritonclient.grpc for Python.`;
   }
+  if (inputs.some(isIncomplete)) return NO_NULL;
   const tls = model.tls ? "" : "-plaintext ";
   const certificate = model.certificates ? "-cert CLIENT.crt -key CLIENT.key " : "";
   const tensors = inputs.map((each) => {
     const { contents } = model.inputs.find((input) => input.name === each.name);
-    const data = present(each).map((text) => typed(text, each.datatype));
+    const data = each.data.map((text) => typed(text, each.datatype));
     const head = `"name":${JSON.stringify(each.name)},"shape":[${each.shape}],"datatype":"${each.datatype}"`;
     return `{${head},"contents":{"${contents}":[${data}]}}`;
   });
   const body = `{"model_name":${JSON.stringify(model.name)},"inputs":[${tensors}]}`;
   const target = `${quoted(`${location.hostname}:${model.grpcPort}`)} ${METHOD}`;
   const command = `grpcurl ${tls}${certificate}${authorization(model)}-d`;
-  return [...gaps(inputs), withBody(command, body, "@", ` ${target}`)].join("\n");
+  return withBody(command, body, "@", ` ${target}`);
 }
 
 function typed(text, datatype) {
+  if (datatype === "BOOL") return { 0: "false", 1: "true" }[text] ?? text;
   if (datatype !== "BYTES") return text === "null" ? '"NaN"' : text;
   return JSON.stringify(base64(new TextEncoder().encode(JSON.parse(text))));
 }
@@ -89,10 +92,6 @@ function quoted(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
-function gaps(inputs) {
-  return inputs.some((each) => each.datatype === "BYTES" && each.data.includes("null")) ? [NO_NULL] : [];
-}
-
-function present({ datatype, data }) {
-  return datatype === "BYTES" ? data.map((text) => (text === "null" ? '""' : text)) : data;
+function isIncomplete({ datatype, data }) {
+  return datatype === "BYTES" && data.includes("null");
 }

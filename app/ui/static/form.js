@@ -39,7 +39,7 @@ async function readField(field, input, isCell) {
   return tensor(input, rows.flat(), isMatrix ? sizesOf(rows, input) : [rows.length, rows.flat().length]);
 }
 
-/** Return the columns of a table. Without a header line, they are in the order of the inputs. */
+/** Return the columns of a table, without empty optional ones. Without a header line, they follow the inputs. */
 function readTable(text, inputs) {
   const rows = readRows(text, false);
   if (!rows.length) throw new Error("The table is empty.");
@@ -52,9 +52,10 @@ function readTable(text, inputs) {
   if (odd >= 0) {
     throw new Error(`Row ${odd + 1} has ${counted(rows[odd].length, "cell")}, expected ${columns.length}.`);
   }
-  return columns.map((input, column) => {
+  return columns.flatMap((input, column) => {
     const cells = rows.map((row) => row[column]);
-    return tensor(input, cells.map(([cell, quoted], row) => element(cell, input, quoted, ` in row ${row + 1}`)));
+    if (input.optional && cells.every(([cell, quoted]) => cell === "" && !quoted)) return [];
+    return [tensor(input, cells.map(([cell, quoted], row) => element(cell, input, quoted, ` in row ${row + 1}`)))];
   });
 }
 
@@ -81,7 +82,8 @@ function texts(text) {
 /** Return the tensor of a JSON list. Take elements from its text, so that no digits are lost. */
 function readList(list, text, input) {
   const shape = sizesOf(list, input);
-  const data = text.match(ELEMENT) ?? [];
+  const elements = text.match(ELEMENT) ?? [];
+  const data = elements.map((each) => (each.startsWith('"') ? JSON.stringify(JSON.parse(each)) : each));
   if (data.some((each) => Number(each) === Infinity || Number(each) === -Infinity)) {
     throw new Error(`${input.name}: JSON has no infinity.`);
   }

@@ -10,6 +10,7 @@ const model = JSON.parse(document.getElementById("model").textContent);
 const [form, enabled, send, state, status, problem, outputs, outdated, copied] = [
   ..."form enabled send state status problem outputs outdated copied".split(" "),
 ].map((id) => document.getElementById(id));
+const OUTDATED = "This is the last request that the service accepted. Send the form to update it.";
 const calls = new Map();
 
 async function waitUntilReady() {
@@ -19,7 +20,7 @@ async function waitUntilReady() {
     const response = await fetch(`${model.path}/ready`).catch(() => null);
     if (response?.ok) state.dataset.state = state.textContent = "Ready";
   }
-  status.textContent = "Send a request to see its response here.";
+  status.textContent = "Send a request to see its response here, and the same request with other clients.";
   enabled.disabled = false;
 }
 
@@ -27,13 +28,13 @@ async function predict(event) {
   event.preventDefault();
   if (send.ariaDisabled === "true") return;
   send.ariaDisabled = "true";
-  problem.textContent = "";
+  problem.textContent = outdated.textContent = "";
   status.textContent = "Waiting for the response …";
   outputs.classList.add("stale");
   try {
-    const body = bodyOf(await readForm(form, model));
+    const inputs = await readForm(form, model);
     const start = performance.now();
-    const options = { method: "POST", headers: { "Content-Type": "application/json" }, body };
+    const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: bodyOf(inputs) };
     const response = await fetch(`${model.path}/infer`, options).catch(() => {
       throw new Error("The service is not reachable.");
     });
@@ -41,12 +42,14 @@ async function predict(event) {
     const milliseconds = performance.now() - start;
     if (!response.ok) throw new Error(`${errorOf(text)} (${response.status})`);
     showResponse(outputs, text, model);
+    showCalls(inputs);
     const id = Object.assign(document.createElement("code"), { textContent: response.headers.get("X-Request-Id") });
     status.replaceChildren(`Round trip: ${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms. Request `, id);
   } catch (error) {
     status.textContent = "";
     outputs.replaceChildren();
     problem.textContent = error.message;
+    outdated.textContent = OUTDATED;
   } finally {
     outputs.classList.remove("stale");
     send.ariaDisabled = "false";
@@ -61,11 +64,8 @@ function errorOf(text) {
   }
 }
 
-/** Show the form's inputs as requests of other clients. If they are invalid, keep the previous requests. */
-async function updateCalls() {
-  const inputs = await readForm(form, model).catch(() => []);
-  outdated.textContent = inputs.length ? "" : "The form has an error. These are the last valid requests.";
-  if (!inputs.length) return;
+/** Show an accepted request as the calls of other clients. The service could reject another request. */
+function showCalls(inputs) {
   for (const [tool, text] of Object.entries(callsOf(inputs, model))) {
     const code = document.querySelector(`[data-tool="${tool}"] code`);
     code.textContent = text.length > 20000 ? `${text.slice(0, 20000)} …` : text;
@@ -92,11 +92,9 @@ async function writeClipboard(text) {
   box.remove();
 }
 
-let timer;
 form.addEventListener("submit", predict);
 form.addEventListener("input", () => {
-  clearTimeout(timer);
-  timer = setTimeout(updateCalls, 150);
+  outdated.textContent = OUTDATED;
   showPictures(form, model);
 });
 form.addEventListener("keydown", (event) => {
@@ -105,6 +103,5 @@ form.addEventListener("keydown", (event) => {
 for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", () => copy(button));
 document.getElementById("trust").hidden = location.protocol !== "https:";
 showPictures(form, model);
-updateCalls();
 watchTraffic();
 waitUntilReady();

@@ -34,7 +34,7 @@ function kindOf({ datatype, data }, declared, inner, rows) {
   if (datatype === "UINT8" && isPicture(inner)) return "pixels";
   if (datatype === "BYTES" && rows && data.every(isImage)) return "image";
   const width = inner.length === 1 && inner[0] > 1 && declared?.shape.at(-1) > 1 ? inner[0] : 0;
-  if (width && datatype.startsWith("FP") && rows && sumsToOne(data, width)) return "probabilities";
+  if (width && /^(FP|BF)/.test(datatype) && rows && sumsToOne(data, width)) return "probabilities";
   return "values";
 }
 

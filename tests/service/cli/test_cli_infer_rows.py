@@ -204,12 +204,14 @@ def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
 
 
 def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
-    """Each file is sent unchanged in its own request, and the error names a file that fails."""
+    """R6: with the content type of the metadata, each file is sent unchanged. The error names a file that fails."""
     paths = [tmp_path / f"{index}.png" for index in range(5)]
     for index, path in enumerate(paths):
         path.write_bytes(b"\x89PNG" + bytes(index))
     with gunicorn(ROOT, "tests.service.table_apps:images()") as running:
-        output = infer(*paths, "--keep-columns", "--output-format", "jsonl", at=running).stdout
+        words = [*paths, "--keep-columns", "--output-format", "jsonl"]
+        output = infer(*words, at=running).stdout
+        assert infer(*words, at=running, transport="grpc").stdout == output
         absent = infer(paths[0], tmp_path / "none.png", at=running, status=1).stderr
     assert [json.loads(line) for line in output.splitlines()] == [
         {"file": str(path), "size": 4 + index, "begins": repr(b"\x89PNG")} for index, path in enumerate(paths)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from ml_dtypes import bfloat16
 
 from app.codecs import (
     Base64Codec,
@@ -40,6 +41,8 @@ def offset(hours: float) -> timezone:
         (NumpyCodec, np.array([[1, 2], [3, 4]], "i2"), "INT16", [2, 2], [[1, 2], [3, 4]]),
         (NumpyCodec, np.array(7, "u8"), "UINT64", [1], [7]),
         (NumpyCodec, np.float16(0.5), "FP16", [1], [0.5]),
+        (NumpyCodec, np.array([1.5, -2], bfloat16), "BF16", [2, 1], [[1.5], [-2]]),
+        (NumpyCodec, [bfloat16(0.5)], "BF16", [1, 1], [[0.5]]),
         (NumpyCodec, 2.5, "FP64", [1], [2.5]),
         (NumpyCodec, True, "BOOL", [1], [True]),
         (NumpyCodec, [True, False], "BOOL", [2, 1], [[True], [False]]),

@@ -74,7 +74,13 @@ def test_to_http_sends_named_tensors_as_binary() -> None:
 
 @pytest.mark.parametrize(
     ("data", "datatype"),
-    [([float("inf")], "FP32"), ([float("-inf")], "FP16"), ([b"\xff"], "BYTES"), (["\ud800"], "BYTES")],
+    [
+        ([float("inf")], "FP32"),
+        ([float("-inf")], "FP16"),
+        ([float("inf")], "BF16"),
+        ([b"\xff"], "BYTES"),
+        (["\ud800"], "BYTES"),
+    ],
 )
 def test_json_rejects_infinity_and_invalid_text(data: list, datatype: str) -> None:
     """R12, R14: every JSON form rejects infinity and bytes that are not UTF-8."""

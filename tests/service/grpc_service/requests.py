@@ -12,7 +12,7 @@ from tests.service.wires import Response
 
 CALLS = [
     "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
-    "RepositoryIndex",
+    "RepositoryIndex", "ModelStatistics",
 ]  # fmt: skip
 
 LIMIT = 10_000

@@ -128,18 +128,20 @@ def test_integer_ranges(echoes, datatype: str, field: str, low: int, high: int) 
         check_invalid_argument(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
 
 
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
 @pytest.mark.parametrize("field", FIELDS)
-def test_rejects_contents_of_fp16(echoes, field: str) -> None:
-    """G3: contents of FP16 are rejected, because it has only a raw form."""
+def test_rejects_contents_of_raw_datatypes(echoes, datatype: str, field: str) -> None:
+    """G3, R23: contents of FP16 and BF16 are rejected, because they have only a raw form."""
     value = b"ab" if field == "bytes_contents" else 1
-    response = echoes("FP16").grpc.send(request(x("FP16", [1], **{field: [value]})))
-    check_invalid_argument(response, 'Input "x": contents cannot represent FP16. Use raw_input_contents.')
+    response = echoes(datatype).grpc.send(request(x(datatype, [1], **{field: [value]})))
+    check_invalid_argument(response, f'Input "x": contents cannot represent {datatype}. Use raw_input_contents.')
 
 
-def test_fp16_raw(echoes) -> None:
-    """G2, G4: FP16 is accepted and returned in raw form."""
-    response = echoes("FP16").forms["grpc raw"].infer([("x", "FP16", [2], [1.5, math.inf])])
-    assert response.outputs == {"y": ("FP16", [2], [1.5, math.inf])}
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_raw_datatypes(echoes, datatype: str) -> None:
+    """G2, G4, R23: FP16 and BF16 are accepted and returned in raw form."""
+    response = echoes(datatype).forms["grpc raw"].infer([("x", datatype, [2], [1.5, math.inf])])
+    assert response.outputs == {"y": (datatype, [2], [1.5, math.inf])}
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,7 @@ def test_fp16_raw(echoes) -> None:
     [
         (["single"], "grpc typed", False),
         (["half"], "grpc typed", True),
+        (["bfloat"], "grpc typed", True),
         (["single", "half"], "grpc typed", True),
         (None, "grpc typed", True),
         (["single"], "grpc raw", True),
@@ -154,7 +157,7 @@ def test_fp16_raw(echoes) -> None:
     ],
 )
 def test_response_has_form_of_request(serve, requested: list[str] | None, form: str, raw: bool) -> None:
-    """G4: the response is raw or typed like the request, but always raw if a requested output is FP16."""
+    """G4: the response is raw or typed like the request, but always raw if a requested output is FP16 or BF16."""
     response = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], requested)
     assert len(response.raw.raw_output_contents) == (len(response.outputs) if raw else 0)
     assert [each.HasField("contents") for each in response.raw.outputs] == [not raw] * len(response.outputs)
@@ -174,7 +177,7 @@ def test_zero_size_tensors(echoes, datatype: str) -> None:
     raw = echoes(datatype, -1, -1).forms["grpc raw"].infer([("x", datatype, [0, 2], [])])
     assert list(raw.raw.raw_output_contents) == [b""]
     assert raw.outputs == {"y": (datatype, [0, 2], [])}
-    if datatype != "FP16":
+    if datatype in CONTENTS:
         typed = echoes(datatype, -1, -1).grpc.infer([("x", datatype, [2, 0], [])])
         assert list(typed.raw.raw_output_contents) == []
         assert typed.outputs == {"y": (datatype, [2, 0], [])}

@@ -33,7 +33,7 @@ def check_valid_request_afterward(service):
 
 
 def test_names_of_service_and_methods() -> None:
-    """G1, T1, T2: the service and its methods have the names of the protocol."""
+    """G1, T1, T2, T3: the service and its methods have the names of the protocol."""
     assert messages.SERVICE.full_name == "inference.GRPCInferenceService"
     assert [method.name for method in messages.SERVICE.methods] == CALLS
 

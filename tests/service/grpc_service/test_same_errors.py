@@ -108,6 +108,7 @@ def test_same_error_for_elements(echoes, datatype: str, shape: list[int], values
         ("BOOL", [2], b"\1\2"),
         ("INT8", [2], b"\1\2\3"),
         ("FP16", [2], b"\1\2\3"),
+        ("BF16", [2], b"\1\2\3"),
         ("FP64", [2**40, 2**40], bytes(8)),
         ("BYTES", [1], b"\1\0\0"),
         ("BYTES", [1], b"\xff\xff\xff\xff"),

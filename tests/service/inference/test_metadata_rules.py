@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import grpc
 import pytest
@@ -10,31 +11,65 @@ import pytest
 from grpc_service import messages
 from tests.service import models
 from tests.service.cases import VALUES
-from tests.service.wires import error_message
+from tests.service.conftest import Service
+from tests.service.wires import error_message, plain
+
+
+def metadata_of(service: Service) -> dict[str, Any]:
+    """Return the metadata over REST, after a check that gRPC returns the same, except for the members it lacks."""
+    rest = service.client.get("/v2/models/test").json
+    message = service.grpc.call("ModelMetadata", name="test", version="1")
+    found = {"name": message.name, "versions": list(message.versions), "platform": message.platform}
+    for member in ("inputs", "outputs"):
+        found[member] = []
+        for tensor in getattr(message, member):
+            head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+            parameters = plain(tensor.parameters)
+            found[member].append({**head, "parameters": parameters} if parameters else head)
+    if message.properties:
+        found["properties"] = dict(message.properties)
+    assert found == {name: value for name, value in rest.items() if name != "parameters"}
+    return rest
 
 
 def test_model_metadata_is_the_same_on_both_transports(service) -> None:
-    """R6, G1: both transports return the same model metadata."""
-    rest = service.client.get("/v2/models/test").json
-    message = service.grpc.call("ModelMetadata", name="test", version="1")
-    assert rest == {
+    """R6, G1: both transports return the same model metadata, without members that are not declared."""
+    assert metadata_of(service) == {
         "name": "test",
         "versions": ["1"],
         "platform": "tests",
         "inputs": [
             {"name": "a", "datatype": "FP32", "shape": [-1, 2]},
-            {"name": "b", "datatype": "INT64", "shape": [-1]},
+            {"name": "b", "datatype": "INT64", "shape": [-1], "parameters": {"optional": True}},
         ],
         "outputs": [
             {"name": "sum", "datatype": "FP32", "shape": [-1]},
             {"name": "double", "datatype": "INT64", "shape": [-1]},
         ],
     }
-    assert (message.name, list(message.versions), message.platform) == ("test", ["1"], "tests")
-    for tensors, expected in [(message.inputs, rest["inputs"]), (message.outputs, rest["outputs"])]:
-        assert [
-            {"name": each.name, "datatype": each.datatype, "shape": list(each.shape)} for each in tensors
-        ] == expected
+
+
+def test_model_metadata_contains_declared_parameters_and_properties(serve) -> None:
+    """R6: both transports return content types, `optional` and properties. REST returns the request's content type."""
+    x = {"name": "x", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}}
+    y = {"name": "y", "datatype": "FP32", "shape": []}
+    assert metadata_of(serve(models.described(), model_version="1")) == {
+        "name": "test",
+        "versions": ["1"],
+        "platform": "tests",
+        "inputs": [x, {**y, "parameters": {"optional": True}}],
+        "outputs": [x, y],
+        "properties": {"framework": "numpy 2", "": "é"},
+        "parameters": {"content_type": "np"},
+    }
+
+
+def test_outputs_of_responses_have_no_optional(serve, form: str) -> None:
+    """R6, R8: an output of a response has its content type, but not `optional`, which only metadata contains."""
+    response = serve(models.described()).forms[form].infer([("x", "BYTES", [1], [b"a"])])
+    text = response.raw.data.decode(errors="replace") if form.startswith("rest") else str(response.raw)
+    assert (response.kind, response.content_types) == ("ok", {"x": "str"})
+    assert "optional" not in text
 
 
 def test_server_metadata_is_the_same_on_both_transports(service) -> None:
@@ -43,7 +78,6 @@ def test_server_metadata_is_the_same_on_both_transports(service) -> None:
     message = service.grpc.call("ServerMetadata")
     assert rest == {"name": message.name, "version": message.version, "extensions": list(message.extensions)}
     assert "binary_tensor_data" in rest["extensions"]
-    assert "statistics" not in rest["extensions"]
 
 
 def test_returns_the_model_configuration(service) -> None:

@@ -148,6 +148,20 @@ def test_rejects_missing_parts(name: str) -> None:
         (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs. Expected a list .*, got {'x': 'FP32'}.$"),  # type: ignore[arg-type]
         (ModelMetadata("m", "1", "p", X, []), "inputs. Expected a list .*, got MetadataTensor"),  # type: ignore[arg-type]
         (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs. Expected a list .*, got .'y'..$"),  # type: ignore[list-item]
+        *(
+            (
+                ModelMetadata("m", "1", "p", [], [], properties=properties),
+                f"METADATA: invalid properties. Expected a dict of strings, got {got}. Convert names and values",
+            )
+            for properties, got in [
+                ({"rows": 150, "framework": "numpy"}, "{'rows': 150, 'framework': 'numpy'}"),
+                ({1: "a"}, "{1: 'a'}"),
+                ({"a": None}, "{'a': None}"),
+                ({"a": b"b"}, "{'a': b'b'}"),
+                ([("a", "b")], r"\[\('a', 'b'\)\]"),
+                (None, "None"),
+            ]
+        ),
     ],
 )
 def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:

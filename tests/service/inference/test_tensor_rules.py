@@ -11,12 +11,12 @@ import pytest
 from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.cases import ODD_SHAPES, VALUES
-from tests.service.wires import exact
+from tests.service.wires import CONTENTS, exact
 
 
 def takes(form: str, datatype: str) -> str:
     """Return `form`, or the raw form if `form` has no field for the datatype (G3)."""
-    return "grpc raw" if (form, datatype) == ("grpc typed", "FP16") else form
+    return "grpc raw" if form == "grpc typed" and datatype not in CONTENTS else form
 
 
 @pytest.mark.parametrize("datatype", VALUES)
@@ -87,14 +87,14 @@ def test_rejects_numbers_out_of_range(echoes, written: str, datatype: str, value
     assert (response.kind, response.text) == ("INVALID_ARGUMENT", f'Input "x": value out of range. Expected {text}.')
 
 
-@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
 def test_nan_is_unchanged(echoes, form: str, datatype: str) -> None:
     """R12: NaN is returned as NaN in every form, and is null in JSON."""
     response = echoes(datatype).forms[takes(form, datatype)].infer([("x", datatype, [2], [math.nan, 1.5])])
     assert exact(datatype, response.outputs["y"][2]) == exact(datatype, [math.nan, 1.5])
 
 
-@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
 def test_infinity_needs_binary_data(echoes, bits: str, datatype: str) -> None:
     """R12: infinities are returned unchanged in binary data and on gRPC."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,18 @@ def rpc(service: Running, model: str = "test", shape: list[int] | None = None) -
     """Send a request on its own connection and return the kind of its result."""
     with service.own_channel() as channel:
         return Grpc(channel).infer([("x", "FP32", shape or [2], [1.0, 2.0])], model=model).kind
+
+
+def statistics(service: Running) -> dict[str, Any]:
+    """Return the statistics of the model over a new connection, so that any worker may respond."""
+    (stats,) = json.loads(service.get("/v2/models/test/stats") or b"")["model_stats"]
+    return stats
+
+
+def rpc_statistics(service: Running) -> Any:
+    with service.own_channel() as channel:
+        (stats,) = Grpc(channel).call("ModelStatistics", name="test").model_stats
+    return stats
 
 
 def settled(service: Running, name: str, value: float, **labels: str) -> Scrape:

@@ -16,7 +16,17 @@ from app.observability.metric_files import observe_all
 from app.observability.metrics import SECONDS
 from app.protocol.types import InferenceRequest, RequestInput
 from tests.service import models
-from tests.service.observability.metric_requests import GOOD, ROOT, assert_histogram, post, rest, rpc, settled
+from tests.service.observability.metric_requests import (
+    GOOD,
+    ROOT,
+    assert_histogram,
+    post,
+    rest,
+    rpc,
+    rpc_statistics,
+    settled,
+    statistics,
+)
 from tests.service.processes import Running, gunicorn, wait_for
 from tests.service.runtime.waiting_client import BOTH, Client, begin_to_wait, is_live
 from tests.service.scrapes import Scrape, fetch, scrape
@@ -112,6 +122,22 @@ def test_histograms_agree_with_the_counters(service: Running) -> None:
     for name in HISTOGRAMS:
         assert_histogram(now, name)
     assert now("inference_request_duration_seconds_count") == now("inference_requests_total")
+
+
+def test_statistics_of_all_workers(service: Running) -> None:
+    """T3: the statistics of both transports include each completed request, whichever workers respond."""
+    before = statistics(service)
+    for index in range(6):
+        assert rest(service)[0] == 200
+        assert rpc(service) == "ok"
+        assert rest(service, path="/v2/models/other/infer")[0] == 404
+        assert post(service, b"{", {})[0] == 400
+        now, over_grpc = statistics(service), rpc_statistics(service)
+        for name, count in (("success", 2), ("fail", 1), ("queue", 2)):
+            expected = before["inference_stats"][name]["count"] + count * (index + 1)
+            assert now["inference_stats"][name]["count"] == expected
+            assert getattr(over_grpc.inference_stats, name).count == expected
+    assert now["execution_count"] == now["inference_count"] == before["inference_count"] + 12
 
 
 def test_formats(service: Running) -> None:

@@ -10,7 +10,7 @@ import signal
 import threading
 from pathlib import Path
 
-from tests.service.observability.metric_requests import ROOT, assert_histogram, rest, rpc, settled
+from tests.service.observability.metric_requests import ROOT, assert_histogram, rest, rpc, settled, statistics
 from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.scrapes import Scrape, assert_grew, scrape
 
@@ -37,7 +37,7 @@ class Scraper:
 
 
 def test_counts_survive_their_workers() -> None:
-    """The counts of killed or replaced workers are kept, no counter decreases, and no files are left over."""
+    """T3: the counts of killed or replaced workers are kept, no counter decreases, and no files are left over."""
     with gunicorn(ROOT, "tests.service.apps:counting()", WORKERS=2) as service:
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
         (folder,) = folders(service)
@@ -61,6 +61,8 @@ def test_counts_survive_their_workers() -> None:
                 settled(service, "inference_worker_starts_total", starts + 2)
                 settled(service, "inference_workers", 2)
                 assert scrape(service)("inference_requests_total", operation="infer") == total
+                assert statistics(service)["inference_stats"]["success"]["count"] == total
+                assert len(list(folder.glob("statistics_*.bin"))) <= 4
                 assert len(list(folder.glob("counter_*.db"))) <= 4  # old and new workers of a reload
             wait_for(lambda: len(watch.scrapes) > 3 and watch.scrapes[-1]("own_calls_total") == total)
         finally:

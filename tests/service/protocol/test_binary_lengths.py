@@ -86,7 +86,7 @@ def test_header_length_counts_decompressed_bytes(service, coding: str, compress:
     assert error_message(response, 400).startswith(f"Invalid {LENGTH}. Expected ")
 
 
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"])
 @pytest.mark.parametrize("off", [-1, 1])
 def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) -> None:
     """B5: binary data must have exactly the size that the shape and the datatype require."""

@@ -53,7 +53,7 @@ def body_of(datatype: str, shape: list[int], data: str) -> bytes:
     return f'{{"id": "1", "inputs": [{tensor}], "outputs": [{{"name": "y"}}]}}'.encode()
 
 
-@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"])
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"])
 def test_reads_numbers_as_arrays(datatype: str) -> None:
     """The fast path reads the numbers of a large body as an array."""
     pytest.importorskip("simdjson")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from ml_dtypes import bfloat16
 
 from app.codecs import (
     Base64Codec,
@@ -39,8 +40,6 @@ from tests.service.protocol.roundtrips import (
     through_response,
 )
 
-FLOATS = ["FP16", "FP32", "FP64"]
-
 
 def through_input(form: str, codec: Any, payload: Any, **options: Any) -> Any:
     """Encode `payload` with an input codec, send it as one input and decode it."""
@@ -57,8 +56,14 @@ def through_output(form: str, codec: Any, payload: Any, **options: Any) -> Any:
 ONE_WAYS = [through_input, through_output]
 
 
+def decoded(array: np.ndarray) -> np.ndarray:
+    """Return `array` as it is decoded: bfloat16 as float32."""
+    return array.astype("<f4") if array.dtype.name == "bfloat16" else array
+
+
 def bits(array: np.ndarray) -> tuple[Any, ...]:
     """Return the dtype, the shape and the bytes of an array, with one bit pattern for every NaN."""
+    array = decoded(array)
     if array.dtype.kind == "O":
         return array.dtype, array.shape, array.ravel().tolist()
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape).copy()
@@ -121,13 +126,16 @@ def arrays_of(draw: st.DrawFn, datatype: str) -> np.ndarray:
         odd = [limits.max, limits.min, limits.tiny, limits.smallest_subnormal, 0.0, -0.0, np.nan, np.inf, -np.inf]  # type: ignore[attr-defined]
         elements = elements | st.sampled_from([float(each) for each in odd])
     array = draw(arrays.arrays(dtype, shape, elements=elements))
+    if datatype == "BF16":
+        with np.errstate(over="ignore"):
+            array = array.astype(bfloat16)
     return draw(st.sampled_from(LAYOUTS))(array).reshape(shape)
 
 
 def fits_json(array: np.ndarray) -> bool:
     """Return true if JSON can represent the array (R12, R14)."""
-    if array.dtype.kind == "f":
-        return not np.isinf(array).any()
+    if decoded(array).dtype.kind == "f":
+        return not np.isinf(decoded(array)).any()
     if array.dtype.kind == "O":
         return all(is_text(each) for each in array.ravel())
     return True
@@ -242,16 +250,16 @@ def test_pd_json_cells_are_unchanged(values: list, use_bytes: bool) -> None:
             assert repr(way(form, PandasJsonCodec, values, use_bytes=use_bytes)) == repr(values), (form, way)
 
 
-@pytest.mark.parametrize("datatype", ["FP16"])
-def test_fp16_is_raw_on_grpc(datatype: str) -> None:
-    """G3, G4: a message with FP16 is sent raw, and FP16 in typed contents is rejected."""
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_datatypes_without_contents_are_raw(datatype: str) -> None:
+    """G3, G4, R23: a message with FP16 or BF16 is sent raw, and both are rejected in typed contents."""
     tensors = [RequestInput("h", datatype, data=[0.5]), RequestInput("x", "FP32", data=[1.5])]
     message, raws = converters.parse_request(converters.write_request(InferenceRequest(tensors), raw=False))
     assert len(message.inputs) == len(raws) == 2
     typed = messages.ModelInferRequest(
         inputs=[{"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}]
     )
-    with pytest.raises(InvalidInput, match="contents cannot represent FP16. Use raw_input_contents"):
+    with pytest.raises(InvalidInput, match=f"contents cannot represent {datatype}. Use raw_input_contents"):
         converters.read_request(typed, [])
 
 

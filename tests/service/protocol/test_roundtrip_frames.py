@@ -31,7 +31,7 @@ from tests.service.protocol.roundtrips import (
     through_request,
 )
 
-NUMBERS = [name for name in DATATYPES if name != "BYTES"]
+NUMBERS = [name for name in DATATYPES if name not in ("BF16", "BYTES")]  # pandas has no bfloat16
 near_datetimes = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.none() | st.just(UTC) | offsets)
 
 

@@ -91,7 +91,7 @@ def test_rejects_numbers_that_are_not_json(echoes, element: str) -> None:
     error_message(send(echoes, "FP64", [1], f"[{element}]"), 400)
 
 
-@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
 def test_infinite_output(serve, datatype: str) -> None:
     """R12: an output with ±Infinity is rejected in JSON, returned in binary, and null if JSON_NONFINITE is `null`."""
     module = models.model([], [MetadataTensor("y", datatype, [-1])], lambda _: [float("inf"), 1, float("-inf")])

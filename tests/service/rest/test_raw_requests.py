@@ -49,6 +49,11 @@ def test_size_of_variable_dimension(echoes, declared: list[int]) -> None:
     assert array.ravel().tolist() == ROWS.ravel().tolist()
 
 
+def test_size_of_bf16(echoes) -> None:
+    """B8, R23: an element of BF16 has two bytes."""
+    assert output(post(echoes("BF16", -1, 2), bytes.fromhex("803f00c0 004080bf"))).tolist() == [[1, -2], [2, -1]]
+
+
 @pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
 def test_compressed_body(echoes, coding: str, compress: Callable[[bytes], bytes]) -> None:
     """B8, R18: a compressed body is decompressed first."""

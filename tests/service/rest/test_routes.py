@@ -98,7 +98,6 @@ def test_options(client, path: str, verb: str) -> None:
         "/V2",
         "/v2/Health/live",
         "/v2/models/test/versions/1/infer/more",
-        "/v2/models/test/stats",
         "/v2/models/a/b/c",
         "/other/x",
         "/v2/%ff%fe",

@@ -68,6 +68,10 @@ def test_standalone_grpc_exit_status(tmp_path: Path) -> None:
 
 
 def test_standalone_grpc() -> None:
-    """`python -m grpc_service` serves gRPC without REST, and exits with 0 on SIGTERM."""
+    """T3: `python -m grpc_service` serves gRPC with statistics, without REST, and exits with 0 on SIGTERM."""
     with standalone_grpc(ROOT) as client:
         assert client.call("ServerReady").ready
+        for count in (1, 2):
+            assert client.infer([("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])], model="iris").kind == "ok"
+            (stats,) = client.call("ModelStatistics").model_stats
+            assert stats.inference_count == stats.inference_stats.compute_infer.count == count

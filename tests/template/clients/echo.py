@@ -19,7 +19,7 @@ TENSORS = {
     "pairs": np.array([[0.5, -2], [3, 1e30]], np.float32),
     "column": np.array([[4], [5]], np.int32),
 }
-DATATYPES = {name: name.upper() for name in TENSORS} | {
+DATATYPES = {name: name.upper() for name in (*TENSORS, "bf16")} | {
     "grid": "INT32",
     "cube": "INT32",
     "pairs": "FP32",
@@ -31,6 +31,10 @@ NAN = {name: np.array([np.nan, 1.5], dtype) for name, dtype in (("fp16", "f2"), 
 BINARY = {name: np.array([np.inf, -np.inf], array.dtype) for name, array in NAN.items()} | {
     "bytes": np.array([b"\xff\xfe", b""], object)
 }
+
+# Values of BF16 as FP32: the smallest, a rounded one and the largest. KServe and MLServer do not support BF16.
+BF16 = np.array([2.0**-133, -0.333984375, (2 - 2.0**-7) * 2.0**127], np.float32)
+BF16_BITS = BF16.view("<u2")[1::2]  # the upper halves
 
 # More than 1 KiB, as text and as bytes: responses are compressed above this size.
 MANY = {name: np.tile(TENSORS[name], 200) for name in ("fp32", "bytes")}

@@ -1,14 +1,15 @@
 """Check KServe's InferenceGRPCClient: typed and raw tensors, requested outputs, versions and errors."""
 
 import asyncio
-import sys
 
 import echo
 import grpc
 import iris
 import numpy as np
-from common import SECONDS, done, raises
+from common import SECONDS, raises
 from kserve import InferenceGRPCClient, InferInput, InferRequest, InferResponse
+from kserve.protocol.grpc.grpc_predict_v2_pb2 import ModelMetadataRequest
+from kserve.protocol.grpc.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
 from kserve.protocol.infer_type import RequestedOutput
 
 
@@ -34,6 +35,15 @@ async def check_server(client: InferenceGRPCClient, model: str) -> None:
     assert await client.is_server_ready() is True
     assert await client.is_model_ready(model) is True
     await check_error(grpc.StatusCode.NOT_FOUND, "no-such-model", client.is_model_ready("no-such-model"))
+
+
+async def check_metadata(address: str, model: str, tensors: set[str]) -> None:
+    """Check that KServe's stubs, whose proto lacks some fields of the metadata, read the other fields."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = GRPCInferenceServiceStub(channel)
+        metadata = await stub.ModelMetadata(ModelMetadataRequest(name=model), timeout=SECONDS)
+    assert (metadata.name, list(metadata.versions)) == (model, ["1"]), metadata
+    assert {each.name for each in (*metadata.inputs, *metadata.outputs)} >= tensors, metadata
 
 
 async def check_infer(client: InferenceGRPCClient, model: str) -> None:
@@ -115,14 +125,11 @@ async def check_echo(client: InferenceGRPCClient, model: str) -> None:
 
 
 async def check_all(address: str, model: str) -> None:
+    tensors = {"iris": {"features", "label"}, "conformance": {f"{name}_in" for name in echo.TENSORS}}
+    await check_metadata(address, model, tensors[model])
     async with InferenceGRPCClient(address, timeout=SECONDS) as client:
         await {"iris": check_iris, "conformance": check_echo}[model](client, model)
 
 
 def main(_http: str, address: str, model: str) -> None:
     asyncio.run(check_all(address, model))
-    done("kserve InferenceGRPCClient", "kserve")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,7 +2,6 @@
 
 import asyncio
 import queue
-import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -11,10 +10,10 @@ import echo
 import grpc
 import iris
 import numpy as np
-from common import SECONDS, Blocking, done, raises
+from common import SECONDS, Blocking, raises
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 from tritonclient.grpc.aio import InferenceServerClient as AioClient
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 CODINGS = [None, "gzip", "deflate"]
 
@@ -91,12 +90,12 @@ def check_error(code: str, names: str, call: Any, *args: Any, **kwargs: Any) -> 
 
 
 def check_server(client: Client, model: str) -> str:
-    """Check health, metadata, configuration and index, and return the version of the served model."""
+    """Check health, metadata, configuration, index and statistics, and return the version of the served model."""
     assert client.is_server_live(client_timeout=SECONDS)
     assert client.is_server_ready(client_timeout=SECONDS)
     assert client.is_model_ready(model, client_timeout=SECONDS)
     server = client.get_server_metadata(client_timeout=SECONDS)
-    assert "model_configuration" in server.extensions, server
+    assert {"model_configuration", "statistics"} <= set(server.extensions), server
     metadata = client.get_model_metadata(model, client_timeout=SECONDS)
     assert metadata.name == model, metadata
     version = metadata.versions[0]
@@ -109,6 +108,9 @@ def check_server(client: Client, model: str) -> str:
         assert [describe_config(each) for each in declared] == [describe(each) for each in tensors], config
     (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
     assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
+    for arguments in (), (model,), (model, version):
+        (stats,) = client.get_inference_statistics(*arguments, client_timeout=SECONDS).model_stats
+        assert (stats.name, stats.version, list(stats.memory_usage)) == (model, version, []), stats
     return version
 
 
@@ -126,8 +128,7 @@ def describe_config(tensor: Any) -> tuple[str, str, list[int]]:
 def check_absent(client: Client, model: str) -> None:
     """Check that Triton methods outside the protocol return UNIMPLEMENTED."""
     assert stream(client) == "StatusCode.UNIMPLEMENTED"
-    for call in client.load_model, client.get_inference_statistics:
-        check_error("UNIMPLEMENTED", "", call, model)
+    check_error("UNIMPLEMENTED", "", client.load_model, model)
     for call in client.get_log_settings, client.get_system_shared_memory_status:
         check_error("UNIMPLEMENTED", "", call)
     shared = InferInput("features", [1, 4], "FP32")
@@ -207,6 +208,13 @@ def check_tensors(client: Client, model: str) -> None:
     check_echoed(result, {"int8": echo.TENSORS["int8"], "fp16": echo.EMPTY["fp16"], "bytes": echo.EMPTY["bytes"]})
 
 
+def check_bf16(client: Client, model: str) -> None:
+    """Check BF16, also together with a tensor of another datatype."""
+    sent = echo.BF16.astype(triton_to_np_dtype("BF16"))  # ml_dtypes.bfloat16, or float32 in older versions
+    for tensors in {"bf16": sent}, {"bf16": sent[:0]}, {"bf16": sent, "fp32": echo.TENSORS["fp32"]}:
+        check_echoed(client.infer(**echo_call(model, tensors)), tensors)
+
+
 def check_compression(client: Client, model: str) -> None:
     """Check every compression algorithm of the client."""
     for algorithm in CODINGS:
@@ -234,6 +242,7 @@ def check_failures(client: Client, model: str) -> None:
 def check_echo(client: Client, model: str) -> None:
     check_server(client, model)
     check_tensors(client, model)
+    check_bf16(client, model)
     check_compression(client, model)
     check_concurrent_requests(client, model)
     check_failures(client, model)
@@ -243,8 +252,3 @@ def main(_http: str, address: str, model: str) -> None:
     for make in InferenceServerClient, partial(Blocking, AioClient):
         with make(address) as client:
             {"iris": check_iris, "conformance": check_echo}[model](client, model)
-    done("tritonclient.grpc", "tritonclient")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,10 +10,10 @@ from typing import Any
 import echo
 import iris
 import numpy as np
-from common import Blocking, done, raises
+from common import Blocking, raises
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.http.aio import InferenceServerClient as AioClient
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 FORMS = list(itertools.product([False, True], repeat=2))  # binary input, binary output
 CODINGS = [None, "gzip", "deflate"]
@@ -92,13 +91,13 @@ def check_error(status: str, names: str, call: Any, *args: Any, **kwargs: Any) -
 
 
 def check_server(client: Client, model: str) -> str:
-    """Check health, metadata, configuration and index, and return the version of the served model."""
+    """Check health, metadata, configuration, index and statistics, and return the version of the served model."""
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready(model)
     assert not client.is_model_ready("no-such-model")
     server = client.get_server_metadata()
-    assert {"binary_tensor_data", "model_configuration"} <= set(server["extensions"]), server
+    assert {"binary_tensor_data", "model_configuration", "statistics"} <= set(server["extensions"]), server
     metadata = client.get_model_metadata(model)
     assert metadata["name"] == model, metadata
     version = metadata["versions"][0]
@@ -113,6 +112,9 @@ def check_server(client: Client, model: str) -> str:
         ]
     (indexed,) = client.get_model_repository_index()
     assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), indexed
+    for arguments in (), (model,), (model, version):
+        (stats,) = client.get_inference_statistics(*arguments)["model_stats"]
+        assert (stats["name"], stats["version"], stats["memory_usage"]) == (model, version, []), stats
     return version
 
 
@@ -214,6 +216,13 @@ def check_tensors(client: Client, model: str) -> None:
     check_echoed(result, {name: array[:0] for name, array in echo.TENSORS.items() if name == "fp16"})
 
 
+def check_bf16(client: Client, model: str) -> None:
+    """Check BF16, which the client sends only as bytes, and reads in both forms."""
+    sent = echo.BF16.astype(triton_to_np_dtype("BF16"))  # ml_dtypes.bfloat16, or float32 in older versions
+    for array, binary_out in itertools.product([sent, sent[:0]], [False, True]):
+        check_echoed(client.infer(**echo_call(model, {"bf16": array}, True, binary_out)), {"bf16": array}, binary_out)
+
+
 def check_mixed(client: Client, model: str) -> None:
     """Check binary and JSON tensors in the same request and response, in each order."""
     for first in False, True:
@@ -266,6 +275,7 @@ def check_failures(client: Client, model: str) -> None:
 def check_echo(client: Client, model: str) -> None:
     check_server(client, model)
     check_tensors(client, model)
+    check_bf16(client, model)
     check_mixed(client, model)
     check_special(client, model)
     check_compression(client, model)
@@ -277,8 +287,3 @@ def main(address: str, _grpc: str, model: str) -> None:
     for make in partial(InferenceServerClient, concurrency=4), partial(Blocking, AioClient):
         with make(address) as client:
             {"iris": check_iris, "conformance": check_echo}[model](client, model)
-    done("tritonclient.http", "tritonclient")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

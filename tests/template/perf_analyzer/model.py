@@ -1,6 +1,6 @@
 """Echo models with fixed shapes for perf_analyzer, which compares only such outputs: NAME_in is returned as NAME_out.
 
-gunicorn 'tests.template.perf_analyzer.model:create()' or, without FP16,
+gunicorn 'tests.template.perf_analyzer.model:create()' or, without FP16 and BF16,
 'tests.template.perf_analyzer.model:jsonable()'
 """
 
@@ -32,5 +32,5 @@ def create(without: Container[str] = ()) -> Flask:
 
 
 def jsonable() -> Flask:
-    """Return the model without FP16, which perf_analyzer does not support in JSON."""
-    return create(without=["FP16"])
+    """Return the model without FP16 and BF16, which perf_analyzer does not support in JSON."""
+    return create(without=["FP16", "BF16"])

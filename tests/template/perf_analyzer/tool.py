@@ -22,10 +22,12 @@ from tests.template.environments import LOCAL, ROOT, make_environment, run
 
 LIBRARY, PACKAGE = "libb64.so.0d", "libb64-0d"
 CACHE = ROOT / ".cache" / PACKAGE
-REQUESTS = 20
+REQUESTS = 200  # perf_analyzer fails if all requests end before its first call for statistics
+SERVER_TIMES = ("Server Queue", "Server Compute Input", "Server Compute Infer", "Server Compute Output")
 TRIES, HANGING_SECONDS = 3, 60
 
-# measure(model, service, *options) runs perf_analyzer against the model and checks that all requests succeed.
+# measure(model, service, *options) runs perf_analyzer against the model. It checks that all requests succeed, and that
+# the report has the times of the server.
 Measure = Callable[..., None]
 
 
@@ -57,6 +59,8 @@ def make_perf_analyzer(folder: Path) -> Measure:
         assert f"Request count: {REQUESTS}\n" in output, output
         (row,) = csv.DictReader(report.read_text().splitlines())
         assert float(row["Inferences/Second"]) > 0, row
+        assert "  Server: \n" in output, output
+        assert sum(float(row[name]) for name in SERVER_TIMES) > 0, row
 
     return measure
 

@@ -1,0 +1,226 @@
+"""Statistics of the model for Triton's tools, over both transports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from app.protocol.types import MetadataTensor
+from grpc_service import messages
+from tests.service import models
+from tests.service.conftest import FORMS, Service
+from tests.service.inference.batches import BAD, QueuedRequests
+from tests.service.wires import error_message
+
+STATS = "/v2/models/test/stats"
+ONE = ("x", "FP32", [1], [1.0])
+MINUTE_MS = 60_000
+Stats = dict[str, Any]
+
+
+def statistics(service: Service, path: str = STATS) -> Stats:
+    """Return the statistics of the only model. Check that gRPC returns the same."""
+    body = service.client.get(path).json
+    assert service.grpc.call("ModelStatistics", name="test") == messages.ModelStatisticsResponse(**body)
+    (stats,) = body["model_stats"]
+    return stats
+
+
+def counts(stats: Stats) -> dict[str, int]:
+    """Return the counts, and the number of calls of predict() by batch size."""
+    found = {name: stats["inference_stats"][name]["count"] for name in ("success", "fail")}
+    found |= {"inferences": stats["inference_count"], "executions": stats["execution_count"]}
+    return found | {str(each["batch_size"]): each["compute_infer"]["count"] for each in stats["batch_stats"]}
+
+
+@pytest.fixture
+def service(serve: Callable[..., Service]) -> Service:
+    return serve(models.echo("FP32", [-1]))
+
+
+def test_without_requests(service: Service) -> None:
+    """T3: before the first request, the response has all keys, and each number is 0."""
+    zero = {"count": 0, "ns": 0}
+    names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+    assert statistics(service) == {
+        "name": "test",
+        "version": "1",
+        "last_inference": 0,
+        "inference_count": 0,
+        "execution_count": 0,
+        "inference_stats": dict.fromkeys(names, zero),
+        "batch_stats": [],
+        "memory_usage": [],
+    }
+    assert "statistics" in service.client.get("/v2").json["extensions"]
+    assert "statistics" in service.grpc.call("ServerMetadata").extensions
+
+
+def test_successful_requests(service: Service) -> None:
+    """T3: each request of any form counts once. The durations of its stages add up to its duration."""
+    for form in FORMS:
+        assert service.forms[form].infer([("x", "FP32", [2], [1.0, 2.0])]).kind == "ok"
+    stats = statistics(service)
+    assert counts(stats) == {"success": 4, "fail": 0, "inferences": 4, "executions": 4, "1": 4}
+    durations = stats["inference_stats"]
+    steps = [durations[name] for name in ("queue", "compute_input", "compute_infer", "compute_output")]
+    assert {each["count"] for each in steps} == {4}
+    assert all(each["ns"] > 0 for each in steps)
+    assert durations["success"]["ns"] == sum(each["ns"] for each in steps)
+    assert durations["cache_hit"] == durations["cache_miss"] == durations["fail"] == {"count": 0, "ns": 0}
+    (batch,) = stats["batch_stats"]
+    assert {name: durations[name] for name in ("compute_input", "compute_infer", "compute_output")} == {
+        name: each for name, each in batch.items() if name != "batch_size"
+    }
+    assert abs(stats["last_inference"] - 1000 * time.time()) < MINUTE_MS
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("inputs", "kind"),
+    [
+        ([], "INVALID_ARGUMENT"),
+        ([("x", "FP32", [1, 2], [1.0, 2.0])], "INVALID_ARGUMENT"),
+        ([("x", "FP32", [1], [BAD])], "INTERNAL"),
+    ],
+    ids=["no input", "invalid shape", "exception"],
+)
+def test_failed_requests(serve, form: str, inputs: list, kind: str) -> None:
+    """T3: a failed request counts only in `fail`, with its duration."""
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        if BAD in x:
+            raise ValueError("bad")
+        return x
+
+    service = serve(models.model([MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict))
+    assert service.forms[form].infer(inputs).kind == kind
+    stats = statistics(service)
+    assert counts(stats) == {"success": 0, "fail": 1, "inferences": 0, "executions": 0}
+    assert stats["inference_stats"]["fail"]["ns"] > 0
+    assert stats["last_inference"] == 0
+
+
+def test_output_without_json_form(service: Service) -> None:
+    """T3: a request whose response cannot be sent counts only in `fail`."""
+    assert service.forms["rest binary"].infer([("x", "FP32", [1], [float("inf")])]).kind == "ok"
+    blob = np.array([np.inf], "<f4").tobytes()
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": len(blob)}}
+    error_message(service.rest.post({"inputs": [tensor]}, blob), 400)
+    assert counts(statistics(service)) == {"success": 1, "fail": 1, "inferences": 1, "executions": 1, "1": 1}
+
+
+def test_requests_that_do_not_count(service: Service) -> None:
+    """T3: requests for other models and versions, and other methods of the path, do not count."""
+    for client in (service.rest, service.grpc):
+        assert client.infer([ONE], model="other").kind == client.infer([ONE], version="2").kind == "NOT_FOUND"
+    assert service.client.options("/v2/models/test/infer").status_code == 200
+    assert service.client.get("/v2/models/test/infer").status_code == 405
+    assert counts(statistics(service)) == {"success": 0, "fail": 0, "inferences": 0, "executions": 0}
+
+
+@pytest.mark.parametrize("path", [STATS, "/v2/models/test/versions/1/stats", "/v2/models/stats"])
+def test_paths(service: Service, path: str) -> None:
+    """T3, R2: each path supports GET and HEAD, also with a trailing slash."""
+    assert service.rest.infer([ONE]).kind == "ok"
+    body = service.client.get(path).json
+    assert counts(statistics(service, path))["success"] == 1
+    for slashed in (path, f"{path}/"):
+        assert service.client.get(slashed).json == body
+        head = service.client.head(slashed)
+        assert (head.status_code, head.data, head.mimetype) == (200, b"", "application/json")
+    assert service.client.post(path).status_code == 405
+
+
+@pytest.mark.parametrize("fields", [{}, {"name": "test", "version": "1"}, {"version": "1"}], ids=str)
+def test_optional_fields(service: Service, fields: dict[str, str]) -> None:
+    """T3: over gRPC, the name and the version are optional."""
+    assert service.grpc.call("ModelStatistics", **fields) == service.grpc.call("ModelStatistics", name="test")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "text"),
+    [
+        ("/v2/models/Test/stats", {"name": "Test"}, 'Model not found. Expected "test", got "Test".'),
+        (
+            "/v2/models/test/versions/v1/stats",
+            {"name": "test", "version": "v1"},
+            'Model "test": version not found. Expected "1", got "v1".',
+        ),
+    ],
+)
+def test_unknown_model_or_version(service: Service, path: str, fields: dict[str, str], text: str) -> None:
+    """T3, R3: an unknown model or version is not found, with the same message on both transports."""
+    assert error_message(service.client.get(path), 404) == text
+    with pytest.raises(grpc.RpcError) as caught:
+        service.grpc.call("ModelStatistics", **fields)
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, text)
+
+
+def test_model_named_stats(serve) -> None:
+    """R6, T3: if the model is named `stats`, the path without a model returns its metadata."""
+    client = serve(models.echo("FP32", [-1]), model_name="stats").client
+    assert client.get("/v2/models/stats").json["inputs"][0]["name"] == "x"
+    for path in ("/v2/models/stats/stats", "/v2/models/stats/versions/1/stats"):
+        assert client.get(path).json["model_stats"][0]["name"] == "stats"
+
+
+def test_batches(queued_requests: Callable[..., QueuedRequests]) -> None:
+    """T3: with batching, inferences are rows, and an execution is a call of predict() for several requests."""
+    waiting = queued_requests()
+    for form in FORMS:
+        waiting.send(form, [1, 2])
+    assert waiting.calls() == [8]
+    stats = statistics(waiting.service)
+    assert counts(stats) == {"success": 5, "fail": 0, "inferences": 9, "executions": 2, "1": 1, "8": 1}
+    durations, batch = stats["inference_stats"], stats["batch_stats"][1]
+    assert durations["compute_infer"]["ns"] > 4 * batch["compute_infer"]["ns"]
+    assert durations["queue"]["count"] == durations["compute_input"]["count"] == 5
+
+
+def test_failed_request_in_batch(queued_requests: Callable[..., QueuedRequests]) -> None:
+    """T3: if a batch fails, each of its requests counts as one execution, except the one that fails."""
+    waiting = queued_requests()
+    for form, value in zip(FORMS, [1, BAD, 3, 4], strict=True):
+        waiting.send(form, [value, value])
+    assert waiting.calls() == [8, 2, 2, 2, 2]
+    expected = {"success": 4, "fail": 1, "inferences": 7, "executions": 4, "1": 1, "2": 3}
+    assert counts(statistics(waiting.service)) == expected
+
+
+def test_large_batches(serve) -> None:
+    """T3: all calls of predict() with 1,024 rows or more have the same batch size. Their rows are counted."""
+    service = serve(models.echo("FP32", [-1]), max_batch_size=2)
+    for rows in (0, 1, 1023, 1024, 3000):
+        assert service.grpc.infer([("x", "FP32", [rows], [1.0] * rows)]).kind == "ok"
+    found = counts(statistics(service))
+    sizes = {"1": 2, "1023": 1, "1024": 2}
+    assert found == {"success": 5, "fail": 0, "inferences": 5049, "executions": 5, **sizes}
+
+
+def test_later_requests_are_not_included(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T3: requests that end while the call waits for other workers count only in the next call."""
+    assert service.rest.infer([ONE]).kind == "ok"
+
+    def wait() -> None:
+        for _ in range(3):
+            assert service.rest.infer([ONE]).kind == "ok"
+
+    with monkeypatch.context() as context:
+        context.setattr(service.plane.observer_queue, "wait_for_workers", wait)
+        stats = service.client.get(STATS).json["model_stats"][0]
+    assert counts(stats) == {"success": 1, "fail": 0, "inferences": 1, "executions": 1, "1": 1}
+    assert counts(statistics(service)) == {"success": 4, "fail": 0, "inferences": 4, "executions": 4, "1": 4}
+
+
+def test_many_recent_requests(service: Service) -> None:
+    """T3: more requests than the statistics know individually are counted."""
+    for _ in range(1100):
+        service.rest.infer([ONE])
+    found = counts(statistics(service))
+    assert found == {"success": 1100, "fail": 0, "inferences": 1100, "executions": 1100, "1": 1100}
