@@ -238,26 +238,6 @@ def test_fp16_as_json(rest: Rest) -> None:
     assert data_of(send(rest, "fp16", "FP16", [3], "[1.5, -65504, 0]")) == [1.5, -65504, 0]
 
 
-@pytest.mark.needs("bf16", "bf16 json", "binary")
-@pytest.mark.parametrize(
-    ("number", "octets"),
-    [
-        ("1.00390625", "803f"),
-        ("1.01171875", "823f"),
-        ("-1.00390625000001", "81bf"),
-        ("3.396e38", "7f7f"),
-        ("1e-40", "0100"),
-        ("-1e-46", "0080"),
-        ("null", "c07f"),
-    ],
-)
-def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
-    """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
-    tensor = {"name": "bf16_in", "datatype": "BF16", "shape": [1], "data": [json.loads(number)]}
-    reply = rest.post({"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]})
-    assert success(reply).data[-2:] == bytes.fromhex(octets)
-
-
 @pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])
 def test_text(target: Target, form: str, text: str) -> None:
     """R14: BYTES are UTF-8 strings in JSON, and the same bytes in every other form."""
