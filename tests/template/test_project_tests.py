@@ -148,6 +148,7 @@ def test_warnings_in_our_code_are_errors(tmp_path: Path, module: str, status: in
     """In this repository, a deprecation in our own code fails the tests, and one in another package does not."""
     script = f"import warnings\ndef test(): warnings.warn_explicit('x', DeprecationWarning, 'f', 1, {module!r})\n"
     (tmp_path / "test_it.py").write_text(script)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", ROOT / "pytest.ini"]
-    done = subprocess.run([*command, "--rootdir", ROOT, tmp_path], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    command += ["-c", str(ROOT / "pytest.ini"), "--rootdir", str(ROOT), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == status, done.stdout
