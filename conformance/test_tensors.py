@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Reply
+from conformance.client import Http, Reply
+from conformance.large_requests import large_request
 from conformance.model import DATATYPES
 from conformance.outcomes import error_message, expect, success
 from conformance.target import RAW_ONLY, SMALL, Target
@@ -237,26 +238,6 @@ def test_fp16_as_json(rest: Rest) -> None:
     assert data_of(send(rest, "fp16", "FP16", [3], "[1.5, -65504, 0]")) == [1.5, -65504, 0]
 
 
-@pytest.mark.needs("bf16", "bf16 json", "binary")
-@pytest.mark.parametrize(
-    ("number", "octets"),
-    [
-        ("1.00390625", "803f"),
-        ("1.01171875", "823f"),
-        ("-1.00390625000001", "81bf"),
-        ("3.396e38", "7f7f"),
-        ("1e-40", "0100"),
-        ("-1e-46", "0080"),
-        ("null", "c07f"),
-    ],
-)
-def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
-    """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
-    tensor = {"name": "bf16_in", "datatype": "BF16", "shape": [1], "data": [json.loads(number)]}
-    reply = rest.post({"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]})
-    assert success(reply).data[-2:] == bytes.fromhex(octets)
-
-
 @pytest.mark.parametrize("text", ["", "naïve 🌷", "\0", '"\\/', "\u2028", "{[", "a" * 70_000])
 def test_text(target: Target, form: str, text: str) -> None:
     """R14: BYTES are UTF-8 strings in JSON, and the same bytes in every other form."""
@@ -293,3 +274,17 @@ def test_forms_agree(target: Target, form: str) -> None:
         values = values[: target.limit // 16]
     response = expect(target.infer(form, [("fp64_in", "FP64", [len(values)], values)]))
     assert pack("FP64", response.outputs["fp64_out"][2]) == pack("FP64", values)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_request_of_maximum_size(target: Target, http: Http, infer: str, form: str, limit: int, extra: int) -> None:
+    """G6: in each form, a request of exactly the limit is accepted, and a larger one is rejected."""
+    body, headers = large_request(form, limit + extra, target.model)
+    if form.startswith("grpc"):
+        response = target.forms[form].send(body)
+        expect(response, "RESOURCE_EXHAUSTED" if extra else "ok")
+    elif extra:
+        assert str(limit) in error_message(http.post(infer, body, headers), 413)
+    else:
+        success(http.post(infer, body, headers))
+    expect(target.infer(form, [SMALL]))

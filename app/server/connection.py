@@ -13,7 +13,7 @@ from socket import MSG_PEEK
 from app.server.request_parser import CONTINUE, HttpError, Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
 
-MAX_READ_BYTES = 2**22  # maximum size of one read of a large body
+MAX_READ_BYTES = 2**18  # maximum size of one read of a large body
 # Time limit for a pause in a transfer. The whole transfer has one second more for every MIN_RATE bytes.
 TRANSFER_SECONDS = 30.0
 MIN_RATE = 2**10

@@ -84,7 +84,7 @@ class RequestParser:
 
     def _reset(self) -> None:
         self.environ: dict[str, Any] = {}
-        self.body: list[bytes | memoryview] = []
+        self.body = BytesIO()
         self._target = b""
         self._size = self._fields = self.received = 0
         self.missing_bytes = 0  # rest of a body with Content-Length
@@ -102,7 +102,7 @@ class RequestParser:
             self.unparsed = memoryview(bytes(self.unparsed) + data)
         while self.unparsed and not self.requests:
             end = self.missing_bytes or PARSE_BYTES
-            piece, self.unparsed = self.unparsed[:end], self.unparsed[end:]
+            piece, self.unparsed = self.unparsed[:end], self.unparsed[end:] or memoryview(b"")
             if not self.missing_bytes:
                 self._parse_piece(piece)
                 continue
@@ -119,8 +119,7 @@ class RequestParser:
 
     def stop(self) -> None:
         """Discard buffered data, except complete requests. Accept no more requests."""
-        self.body.clear()
-        self.unparsed, self.has_ended, self.missing_bytes = memoryview(b""), True, 0
+        self.body, self.unparsed, self.has_ended, self.missing_bytes = BytesIO(), memoryview(b""), True, 0
 
     def _parse_piece(self, piece: memoryview) -> None:
         self._size += len(piece)
@@ -161,7 +160,7 @@ class RequestParser:
             if len(heads) >= MAX_HEADS:
                 heads.clear()
             heads[self._whole] = environ.copy()
-        environ["wsgi.input"] = BytesIO(b"".join(self.body))
+        environ["wsgi.input"] = BytesIO(self.body.getvalue())
         self.requests.append(Request(environ, self._keep_alive))
         if not self._keep_alive:
             self.stop()
@@ -245,6 +244,7 @@ class RequestParser:
         elif length := environ.get("CONTENT_LENGTH"):
             self.missing_bytes = int(length)
             self._check_size(self.missing_bytes)
+            self.body = BytesIO(bytes(self.missing_bytes))  # zeros occupy no memory, and read() does not copy
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Invalid Expect header. Expected 100-continue.")
@@ -256,7 +256,7 @@ class RequestParser:
             raise HttpError(413, f"Body too large. Expected at most {limit} bytes ({setting}).")
 
     def on_body(self, data: bytes | memoryview) -> None:
-        self.body.append(data)
+        self.body.write(data)
         self.received += len(data)
         if self.missing_bytes:
             self.missing_bytes -= len(data)

@@ -21,7 +21,7 @@ import pytest
 
 from app.config.settings import read_settings
 from tests.service.processes import Running, free_ports, started
-from tests.template.environments import ROOT, make_environment, make_mlserver, run
+from tests.template.environments import ROOT, make_clients, make_environment, make_mlserver, run
 
 MIB = 2**20
 PAGE = resource.getpagesize()
@@ -90,7 +90,7 @@ PEERS = [
         "--grpc_max_send_message_length 67108864 --grpc_max_receive_message_length 67108864 "
         "--log_config_file benchmarks/servers/kserve_log.yaml",
         ("linear", "echo"),
-        make_python=lambda: make_environment("clients", ROOT / "tests" / "template" / "clients" / "requirements.txt"),
+        make_python=make_clients,
         package="kserve",
     ),
     Recipe(
@@ -125,7 +125,7 @@ def find_recipes(cpu: int) -> list[Recipe]:
         try:
             with start(recipe, cpu):
                 found.append(recipe)
-        except (AssertionError, pytest.skip.Exception) as error:
+        except (AssertionError, pytest.fail.Exception) as error:
             if recipe not in PEERS:
                 raise
             click.echo(f"{recipe.name} is not measured: {str(error).strip().splitlines()[-1].strip()}")

@@ -8,44 +8,64 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = Path(__file__).parent / "clients"
 # Without this, clients send requests to 127.0.0.1 through a proxy that the environment sets.
 LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
 def make_environment(name: str, requirements: Path, python: str | Path = sys.executable) -> Path:
     """Return the Python of .venv-NAME. The environment is created again when `requirements` changes."""
+
+    def install(folder: Path) -> None:
+        uv = (sys.executable, "-m", "uv")  # uv is much faster than pip, which takes more than a minute
+        run(*uv, "venv", "--quiet", "--clear", "--python", python, folder)
+        run(*uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python", "-r", requirements)
+
+    return install_once(name, requirements, install) / "bin" / "python"
+
+
+def install_once(name: str, listing: Path, install: Callable[[Path], None]) -> Path:
+    """Return the directory .venv-NAME after install(directory), which runs again when the file `listing` changes."""
     folder = ROOT / f".venv-{name}"
-    made, stamp = folder / "bin" / "python", folder / "requirements.sha256"
-    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    stamp, digest = folder / "installed.sha256", hashlib.sha256(listing.read_bytes()).hexdigest()
     with (ROOT / f".venv-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
-        if not (made.exists() and stamp.exists() and stamp.read_text() == digest):
-            uv = (sys.executable, "-m", "uv")  # uv is much faster than pip, which takes more than a minute
-            run(*uv, "venv", "--quiet", "--clear", "--python", python, folder)
-            run(*uv, "pip", "install", "--quiet", "--python", made, "-r", requirements)
+        if not (stamp.exists() and stamp.read_text() == digest):
+            install(folder)
             stamp.write_text(digest)
-    return made
+    return folder
+
+
+def make_clients() -> Path:
+    """Return the Python of .venv-clients. The directory of the Python also has grpcurl."""
+    return make_environment("clients", CLIENTS / "requirements.txt")
+
+
+def make_node_packages() -> Path:
+    """Return the directory node_modules with the packages of the client for Node.js."""
+
+    def install(folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        shutil.copy(listing, folder)
+        options = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
+        run("npm", "install", "--prefix", folder, *options)
+
+    listing = CLIENTS / "node" / "package.json"
+    return install_once("node", listing, install) / "node_modules"
 
 
 def make_mlserver() -> Path:
-    """Return the Python of .venv-mlserver. Skip the test if no suitable Python is installed."""
-    python = python_for_mlserver()
+    """Return the Python of .venv-mlserver. MLServer needs a Python below 3.13."""
+    python = sys.executable if sys.version_info < (3, 13) else shutil.which("python3.12") or shutil.which("python3.11")
     if python is None:
-        pytest.skip("MLServer needs a Python below 3.13, and none that works is on PATH")
+        pytest.fail("Cannot install MLServer: no python3.12 or python3.11 on PATH")
     return make_environment("mlserver", Path(__file__).parent / "mlserver_codecs" / "requirements.txt", python)
-
-
-def python_for_mlserver() -> str | None:
-    """Return this Python if MLServer supports it, otherwise an older one that can create environments."""
-    if sys.version_info < (3, 13):
-        return sys.executable
-    found = filter(None, map(shutil.which, ("python3.12", "python3.11")))
-    return next((each for each in found if not subprocess.run([each, "-c", "import ensurepip"]).returncode), None)
 
 
 def make_project(out: Path, **answers: str) -> Path:

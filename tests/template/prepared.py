@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from tests.service.processes import gunicorn, started
 
 from .blocks import read_guide
-from .environments import ROOT
+from .environments import ROOT, make_clients
 from .guides import GRPC, REST, Session, local_addresses, port_of
 from .listed import LISTED
 from .perf_analyzer.tool import install_perf_analyzer
@@ -33,9 +32,6 @@ FUNCTIONS = {
         HTTP_PORT=$port python -m app infer "$@" || [[ "$*" == *rows.csv*--batch-size\ 50 || "$*" == *--skip-failed* ]]
     }""",
     "bench": '() { python -m app bench "$@" --seconds 1; }',
-    "grpcurl": f"""() {{
-        '{sys.executable}' '{ROOT}/tests/template/grpcurl.py' "${{@//${{INGRESS-none}}/127.0.0.1:$GRPC_PORT}}"
-    }}""",
 }
 # The size of each text or image. A missing text is None.
 SIZES = """
@@ -132,6 +128,13 @@ def perf_analyzer(session: Session) -> Iterator[None]:
         yield
 
 
+def add_grpcurl(session: Session) -> None:
+    """Define grpcurl. It calls the service instead of the gateway of a cluster."""
+    command = make_clients().with_name("grpcurl")
+    function = f"() {{ '{command}' \"${{@//${{INGRESS-none}}/127.0.0.1:$GRPC_PORT}}\"; }}"
+    session.variables["BASH_FUNC_grpcurl%%"] = function
+
+
 @contextmanager
 def service(session: Session) -> Iterator[None]:
     """Run the service, which a page assumes, until the page starts it itself. The page's request is for its model."""
@@ -145,6 +148,7 @@ def service(session: Session) -> Iterator[None]:
 def counted_requests(session: Session) -> Iterator[None]:
     """Run the service, and send the requests that docs/monitoring.md counts."""
     (session.folder / "request.json").write_text(IRIS)
+    add_grpcurl(session)
     with service(session):
         session.run_commands(
             "for _ in {1..12}; do curl http://127.0.0.1:8080/v2/models/iris/infer -d @request.json; done\n"
@@ -172,6 +176,7 @@ def kubernetes(session: Session) -> Iterator[None]:
     model = "open-inference-service"
     session.variables |= {"SERVICE_HOST": f"{model}.example.org", "MODEL_NAME": model}
     session.variables["INGRESS"] = session.actual[REST]
+    add_grpcurl(session)
     with service(session):
         yield
 

@@ -1,41 +1,47 @@
-"""The service called by existing clients: tritonclient, KServe, grpcio, MLServer and perf_analyzer."""
+"""The service called by existing clients: tritonclient, KServe, grpcio, Node.js, grpcurl, MLServer and perf_analyzer.
+
+A missing client fails its tests. Each client sends all datatypes that it supports.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
 from playwright.sync_api import Browser, expect
 
+from grpc_service import messages
 from tests.service.processes import Running, gunicorn
-from tests.template.clients.echo import BF16, DATATYPES, TENSORS
+from tests.service.wires import CONTENTS, pack
+from tests.template.clients.echo import BF16, BF16_BITS, DATATYPES, TENSORS, check
 from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
-from tests.template.environments import LOCAL, ROOT, make_environment, make_mlserver, make_project, run
+from tests.template.environments import (
+    CLIENTS,
+    LOCAL,
+    ROOT,
+    make_clients,
+    make_mlserver,
+    make_node_packages,
+    make_project,
+    run,
+)
 from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
 
-CLIENTS = Path(__file__).parent / "clients"
-ECHO_SCRIPTS = ["tritonclient_http.py", "tritonclient_grpc.py", "kserve_rest.py", "kserve_grpc.py"]
-IRIS_SCRIPTS = [*ECHO_SCRIPTS, "plain_grpc.py"]
+# The scripts of each process.
+SCRIPTS = ["tritonclient_http,tritonclient_grpc", "kserve_rest,kserve_grpc", "plain_grpc"]
+PROTO = ROOT / "protos" / "open_inference_grpc.proto"
+SERVICE = "inference.GRPCInferenceService"
 
 pytestmark = pytest.mark.timeout(900)  # the first test of each client installs it
-
-
-@pytest.fixture(scope="session")
-def clients_python() -> Path:
-    """Return the Python of .venv-clients, with the packages of clients/requirements.txt."""
-    return make_environment("clients", CLIENTS / "requirements.txt")
-
-
-@pytest.fixture(scope="session")
-def mlserver() -> Path:
-    """Return MLServer's command, in the environment that test_mlserver_codecs.py also uses."""
-    return make_mlserver().parent / "mlserver"
 
 
 @pytest.fixture(scope="session")
@@ -62,18 +68,18 @@ def echoing() -> Iterator[Running]:
         yield running
 
 
-def check_client(python: Path, script: str, service: Running, model: str) -> None:
-    output = run(python, CLIENTS / script, service.http, service.grpc, model, **LOCAL)
-    assert output.endswith(": ok\n"), output
+def check_client(python: Path, scripts: str, service: Running, echoing: Running) -> None:
+    targets = [*(service.http, service.grpc, "iris"), *(echoing.http, echoing.grpc, "conformance")]
+    assert run(python, CLIENTS / "run.py", scripts, *targets, **LOCAL) == "ok\n"
 
 
-@pytest.mark.parametrize("script", IRIS_SCRIPTS)
-def test_client(script: str, clients_python: Path, service: Running) -> None:
-    """The client receives correct results and readable errors for all forms of requests."""
-    check_client(clients_python, script, service, "iris")
+@pytest.mark.parametrize("scripts", SCRIPTS)
+def test_client(scripts: str, service: Running, echoing: Running) -> None:
+    """The client receives correct results and readable errors for every datatype, rank, form and compression."""
+    check_client(make_clients(), scripts, service, echoing)
 
 
-def test_python_call_of_page(clients_python: Path, service: Running, chromium: Browser) -> None:
+def test_python_call_of_page(service: Running, chromium: Browser) -> None:
     """The call with tritonclient on the model's page runs unchanged."""
     with chromium.new_page() as page:
         page.goto(f"http://{service.http}/")
@@ -81,21 +87,77 @@ def test_python_call_of_page(clients_python: Path, service: Running, chromium: B
         code = page.locator('[data-tool="python"] code')
         expect(code).to_contain_text("tritonclient")
         call = code.text_content() or ""
-    output = run(clients_python, "-c", call, **LOCAL)
+    output = run(make_clients(), "-c", call, **LOCAL)
     assert re.match(r"label \[b'\w+'\]\nprobabilities \[\[", output)
 
 
-@pytest.mark.parametrize("script", ECHO_SCRIPTS)
-def test_client_datatypes(script: str, clients_python: Path, echoing: Running) -> None:
-    """The client receives the tensors that it sent, for every datatype, rank, form and compression."""
-    check_client(clients_python, script, echoing, "conformance")
+def test_node_client(echoing: Running, tmp_path: Path) -> None:
+    """A client for Node.js with code that ts-proto generates receives the tensors that it sent, typed and raw."""
+    folder, packages = tmp_path / "node", make_node_packages()
+    shutil.copytree(CLIENTS / "node", folder)
+    (folder / "node_modules").symlink_to(packages)
+    plugin = ["--plugin", packages / ".bin" / "protoc-gen-ts_proto", "--ts_proto_out", folder, "--ts_proto_opt"]
+    options = "outputServices=grpc-js,esModuleInterop=true,env=node,forceLong=bigint"
+    run(make_clients(), "-m", "grpc_tools.protoc", *plugin, options, "--proto_path", PROTO.parent, PROTO)
+    run(packages / ".bin" / "tsc", "--project", folder)
+    assert run("node", folder / "client.js", echoing.grpc, "conformance", **LOCAL) == "ok\n"
 
 
-def test_mlserver_stubs(mlserver: Path, service: Running, echoing: Running) -> None:
+def grpcurl(*arguments: str) -> str:
+    return run(make_clients().with_name("grpcurl"), "-plaintext", *arguments, **LOCAL)
+
+
+def test_grpcurl_metadata(echoing: Running) -> None:
+    """G7: grpcurl, which has no copy of the proto, lists the methods and reads the metadata of the model."""
+    methods = grpcurl(echoing.grpc, "list", SERVICE).split()
+    assert methods == [
+        f"{SERVICE}.{method.name}" for method in sorted(messages.SERVICE.methods, key=lambda each: each.name)
+    ]
+    metadata = json.loads(grpcurl("-d", '{"name": "conformance"}', echoing.grpc, f"{SERVICE}/ModelMetadata"))
+    found = {each["name"]: each["datatype"] for each in metadata["inputs"]}
+    assert found.items() >= {f"{name}_in": datatype for name, datatype in DATATYPES.items()}.items()
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["typed", "raw"])
+def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
+    """G7: grpcurl receives the tensors that it sent, in every datatype."""
+    request = messages.ModelInferRequest(model_name="conformance")
+    tensors = {**TENSORS, "bf16": BF16}
+    sent = {name: array for name, array in tensors.items() if raw or DATATYPES[name] in CONTENTS}
+    for name, array in sent.items():
+        datatype, elements = DATATYPES[name], array.ravel().tolist()
+        tensor = request.inputs.add(name=f"{name}_in", datatype=datatype, shape=array.shape)
+        request.outputs.add(name=f"{name}_out")
+        if raw:
+            request.raw_input_contents.append(pack(datatype, elements))
+        else:
+            getattr(tensor.contents, CONTENTS[datatype]).extend(elements)
+    message = json_format.MessageToDict(request)
+    response = json.loads(grpcurl("-d", json.dumps(message), echoing.grpc, f"{SERVICE}/ModelInfer"))
+    assert response.get("rawOutputContents") == message.get("rawInputContents")
+    for output, (name, array) in zip(response["outputs"], sent.items(), strict=True):
+        assert (output["name"], output["datatype"]) == (f"{name}_out", DATATYPES[name])
+        assert list(map(int, output["shape"])) == list(array.shape)
+        if not raw:
+            (elements,) = output["contents"].values()  # 64-bit integers are strings
+            is_bytes = DATATYPES[name] == "BYTES"
+            found = (
+                np.array([*map(b64decode, elements)], object) if is_bytes else np.array(elements).astype(array.dtype)
+            )
+            check(found.reshape(array.shape), array)
+
+
+def test_grpcurl_error(echoing: Running) -> None:
+    """G1: grpcurl prints the status and the service's error message."""
+    with pytest.raises(
+        AssertionError, match=r'Code: NotFound\n +Message: Model not found. Expected "conformance", got'
+    ):
+        grpcurl("-d", '{"model_name": "other"}', echoing.grpc, f"{SERVICE}/ModelInfer")
+
+
+def test_mlserver_stubs(service: Running, echoing: Running) -> None:
     """R6: MLServer's stubs read every response, except the metadata of a model with properties."""
-    python = mlserver.parent / "python"
-    check_client(python, "mlserver_grpc.py", service, "iris")
-    check_client(python, "mlserver_grpc.py", echoing, "conformance")
+    check_client(make_mlserver(), "mlserver_grpc", service, echoing)
 
 
 def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:
@@ -109,11 +171,12 @@ def as_json(array: np.ndarray) -> list:
     return array.ravel().tolist()
 
 
-def infer(mlserver: Path, service: Running, model: str, lines: list[dict], folder: Path, *options: str) -> list[dict]:
+def infer(service: Running, model: str, lines: list[dict], folder: Path, *options: str) -> list[dict]:
     """Return the responses of `mlserver infer` in the order of the requests."""
     requests, responses = folder / "requests.jsonl", folder / "responses.jsonl"
     requests.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     files = ["--input-data-path", requests, "--output-data-path", responses]
+    mlserver = make_mlserver().with_name("mlserver")
     run(mlserver, "infer", "--url", service.http, "--model-name", model, *files, *options, **LOCAL)
     found = {line["parameters"]["batch_index"]: line for line in map(json.loads, responses.read_text().splitlines())}
     assert sorted(found) == list(range(len(lines))), found
@@ -134,16 +197,14 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("options", BATCHES, ids=["singly", "batches", "binary"])
-def test_mlserver_infer(options: list[str], mlserver: Path, service: Running, tmp_path: Path) -> None:
-    """Each request receives its own response, regardless of how MLServer batches them."""
+def test_mlserver_infer(service: Running, tmp_path: Path) -> None:
+    """Each request receives its own response. One that does not match the model receives the service's error."""
     picked = [[(index + row) % 2 for row in range(1 + index % 3)] for index in range(20)]
     lines = [{"inputs": [head("features", "FP32", FLOWERS[rows])]} for rows in picked]
-    for index in range(0, 20, 2):
-        lines[index]["id"] = f"flower-{index}"
-    responses = infer(mlserver, service, "iris", lines, tmp_path, *options)
-    for line, response, rows in zip(lines, responses, picked, strict=True):
-        assert response["id"] == line.get("id", response["id"])
+    wrong = {"inputs": [head("features", "FP32", FLOWERS[:, :3])]}
+    responses = infer(service, "iris", [*lines[:10], wrong, *lines[10:]], tmp_path, *BATCHES[0])
+    assert 'Input "features"' in responses.pop(10)["error"]["msg"]
+    for response, rows in zip(responses, picked, strict=True):
         found = data(response)
         assert found["label"] == [SPECIES[row] for row in rows]
         probabilities = np.reshape(found["probabilities"], (-1, 3))
@@ -151,29 +212,25 @@ def test_mlserver_infer(options: list[str], mlserver: Path, service: Running, tm
 
 
 @pytest.mark.parametrize("options", BATCHES, ids=["singly", "batches", "binary"])
-def test_mlserver_infer_datatypes(options: list[str], mlserver: Path, echoing: Running, tmp_path: Path) -> None:
-    """Each request receives the tensors that it sent, in every datatype, from a batch."""
+def test_mlserver_infer_datatypes(options: list[str], echoing: Running, tmp_path: Path) -> None:
+    """Each request receives the tensors that it sent, in every datatype, regardless of how MLServer batches them."""
     sent = []
     for index in range(10):
         columns = {name: np.resize(array, (3, *array.shape[1:])) for name, array in TENSORS.items()}
         sent.append({name: np.roll(array, index, axis=0)[: 1 + index % 3] for name, array in columns.items()})
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "inputs": [head(f"{name}_in", DATATYPES[name], array) for name, array in tensors.items()],
             "outputs": [{"name": f"{name}_out"} for name in tensors],
         }
         for tensors in sent
     ]
-    for response, tensors in zip(infer(mlserver, echoing, "conformance", lines, tmp_path, *options), sent, strict=True):
+    for index in range(0, 10, 2):
+        lines[index]["id"] = f"tensors-{index}"
+    responses = infer(echoing, "conformance", lines, tmp_path, *options)
+    for response, line, tensors in zip(responses, lines, sent, strict=True):
+        assert response["id"] == line.get("id", response["id"])
         assert data(response) == {f"{name}_out": as_json(array) for name, array in tensors.items()}
-
-
-def test_mlserver_infer_errors(mlserver: Path, service: Running, tmp_path: Path) -> None:
-    """A request that does not match the model receives the service's error. The other requests succeed."""
-    lines = [{"inputs": [head("features", "FP32", rows)]} for rows in (FLOWERS, FLOWERS[:, :3], FLOWERS)]
-    first, second, third = infer(mlserver, service, "iris", lines, tmp_path, "--retries", "1")
-    assert data(first)["label"] == data(third)["label"] == SPECIES
-    assert 'Input "features"' in second["error"]["msg"], second
 
 
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
@@ -196,26 +253,35 @@ def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_pa
     perf_analyzer("conformance", echoing, "--input-data", file)
 
 
+@pytest.fixture(scope="module")
+def fixed_shapes(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with gunicorn(ROOT, f"tests.template.perf_analyzer.model:{request.param}()", WORKERS=2) as running:
+        yield running
+
+
 @pytest.mark.parametrize(
-    ("create", "options"),
+    ("fixed_shapes", "options"),
     [
         ("create", ["-i", "http"]),
         ("create", ["-i", "http", "-a", "--concurrency-range", "4"]),
-        ("jsonable", ["-i", "http", "--input-tensor-format", "json", "--output-tensor-format", "json"]),
         ("create", ["-i", "grpc", "--grpc-compression-algorithm", "gzip"]),
         ("create", ["-i", "grpc", "-a", "--concurrency-range", "4"]),
+        ("jsonable", ["-i", "http", "--input-tensor-format", "json", "--output-tensor-format", "json"]),
     ],
-    ids=["http", "http-async", "json", "grpc-gzip", "grpc-async"],
+    ids=["http", "http-async", "grpc-gzip", "grpc-async", "json"],
+    indirect=["fixed_shapes"],
+    scope="module",
 )
-def test_perf_analyzer_outputs(create: str, options: list[str], perf_analyzer: Measure, tmp_path: Path) -> None:
+def test_perf_analyzer_outputs(
+    fixed_shapes: Running, options: list[str], perf_analyzer: Measure, tmp_path: Path
+) -> None:
     """perf_analyzer finds the expected values of every datatype in each response."""
     sent = {name: array.reshape(1, 3) for name, array in TENSORS.items() if DATATYPES[name] == name.upper()}
-    sent["bf16"] = BF16.reshape(1, 3).view("<u2")[:, 1::2]  # the bytes of BF16
-    if create == "jsonable":
+    sent["bf16"] = BF16_BITS.reshape(1, 3)
+    if "json" in options:
         del sent["fp16"], sent["bf16"]
     shifted = {name: np.roll(array, 1) for name, array in sent.items()}
-    with gunicorn(ROOT, f"tests.template.perf_analyzer.model:{create}()", WORKERS=2) as running:
-        perf_analyzer("test", running, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)
+    perf_analyzer("test", fixed_shapes, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)
 
 
 def data_file(folder: Path, *steps: dict[str, np.ndarray], checked: bool = False) -> Path:

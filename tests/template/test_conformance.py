@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from conformance.large_requests import large_request
+from conformance.model import NAME
 from conformance.origins import CASES, matches, split
 from conformance.origins import RULES as ORIGINS
 from conformance.tables import PAGE, failed_groups, load_results, make_tables, missing_reasons
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.reviewed_messages import check_messages, one_of_each
 from tests.template.conformance_runs import address_options, check
 from tests.template.environments import ROOT
@@ -80,6 +84,31 @@ def test_our_service_passes_with_default_limit(running: Running) -> None:
     done = check(*address_options(running), *PATIENT, "--limit", 2**26, "--rule", "r19,G6")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^all +\d+ +0 +0 +0 +0$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux reports the peak")
+def test_memory_of_binary_request(running: Running) -> None:
+    """A binary request of 60 MiB needs at most 2.2 times its size in memory: the body, and a copy for the model."""
+    body, headers = large_request("rest binary", 60 * 2**20)
+    with closing(http.client.HTTPConnection(running.http)) as connection:
+        for _ in range(2):
+            before = reset_peak(running)
+            connection.request("POST", f"/v2/models/{NAME}/infer", body, headers)
+            assert connection.getresponse().read().startswith(b'{"model_name"')
+            assert peak(running) - before < 2.2 * len(body)
+
+
+def reset_peak(running: Running) -> int:
+    """Reset the peak memory of the workers to their memory, and return it in bytes."""
+    for pid in workers(running):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak(running)
+
+
+def peak(running: Running) -> int:
+    """Return the sum of the workers' peak memory in bytes."""
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in workers(running)]
+    return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts)
 
 
 def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.service.processes import free_ports, gunicorn
 
 from .baking import setup_without_docs
 from .container import lint_findings
-from .environments import LOCAL, ROOT, give_messages, make_environment, make_project
+from .environments import LOCAL, ROOT, give_messages, make_clients, make_project
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 FRAMEWORKS = CONTEXT["framework"]
@@ -69,12 +69,11 @@ def commands(text: str) -> list[str]:
 
 
 def grpcurl(command: str, folder: Path) -> Any:
-    """Run a grpcurl command by the script next to this file, and return the response."""
-    function = f"grpcurl() {{ '{sys.executable}' '{Path(__file__).with_name('grpcurl.py')}' \"$@\"; }}"
-    output = subprocess.run(
-        ["bash", "-c", f"{function}\n{command}"], cwd=folder, capture_output=True, check=True
-    ).stdout
-    return json.loads(output)
+    """Run a grpcurl command, and return the response."""
+    path = f"{make_clients().parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, check=True)
+    return json.loads(done.stdout)
 
 
 def test_each_framework_has_an_example() -> None:
@@ -159,7 +158,7 @@ def test_readme_calls(project: Callable[[str], Path], framework: str, tmp_path: 
     """The calls with curl, tritonclient and grpcurl in the README work unchanged."""
     skip_without(framework)
     made = project(framework)
-    python = make_environment("clients", ROOT / "tests/template/clients/requirements.txt")
+    python = make_clients()
     with gunicorn(made, WORKERS=1, PYTHONPATH=made) as service:
         text = chapter(made).replace("127.0.0.1:8080", service.http).replace("127.0.0.1:8081", service.grpc)
         curl, *others = commands(text)

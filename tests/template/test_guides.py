@@ -18,7 +18,7 @@ import yaml
 from app.config.settings import Settings
 from tests.service.processes import Running, free_ports
 
-from .environments import ROOT, link_packages, make_environment, make_mlserver, make_project
+from .environments import ROOT, link_packages, make_clients, make_environment, make_mlserver, make_project
 from .guides import (
     GUIDES,
     REST,
@@ -96,7 +96,7 @@ def mlserver(folder: Path, address: str) -> Iterator[Running]:
 
 @contextmanager
 def kserve(folder: Path, address: str) -> Iterator[Running]:
-    python = make_environment("clients", ROOT / "tests/template/clients/requirements.txt")
+    python = make_clients()
     (grpc,) = free_ports(1)
     command = [python, "parcels.py", "--http_port", str(port_of(address)), "--grpc_port", str(grpc)]
     with other_server(command, folder, address):

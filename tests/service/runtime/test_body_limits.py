@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import time
 from contextlib import ExitStack
 from itertools import pairwise
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.runtime.raw_client import (
     FEW,
     LIMIT,
@@ -166,6 +167,22 @@ def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> Non
     before, response, after = (client.read_response() for _ in range(3))
     assert response[0] == status
     assert milliseconds(after) - milliseconds(before) < 4000
+
+
+def test_announced_body_needs_no_memory(running: Running, stack: ExitStack) -> None:
+    """A client that announces a large body does not occupy memory of the server before it sends the body."""
+    before = resident(running)
+    clients = [Client(running.http_port, stack) for _ in range(40)]
+    for client in clients:
+        client.send(head_of(b"", f"Content-Length: {LIMIT}", "Expect: 100-continue"))
+        assert client.file.readline() == b"HTTP/1.1 100 Continue\r\n"
+    assert resident(running) - before < len(clients) * LIMIT / 10
+
+
+def resident(running: Running) -> int:
+    """Return the resident memory of all workers in bytes."""
+    pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in workers(running)]
+    return sum(pages) * resource.getpagesize()
 
 
 def milliseconds(response: tuple[int, dict[str, str], bytes]) -> int:

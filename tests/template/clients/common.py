@@ -1,14 +1,8 @@
-"""Helpers for the client scripts in this directory: a blocking wrapper, error checks and the success message.
-
-Run a script as `python SCRIPT HTTP_ADDRESS GRPC_ADDRESS MODEL_NAME`. iris.py and echo.py define the
-data for each model. A script prints one line and exits with 0 if all checks pass. Otherwise it
-prints a traceback and exits with 1.
-"""
+"""Helpers for the client scripts in this directory: a blocking wrapper and error checks."""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 SECONDS = 30
@@ -48,8 +42,3 @@ def raises(kind: type[Exception]) -> Iterator[list[Exception]]:
     except kind as error:
         caught.append(error)
     assert caught, f"no {kind.__name__}"
-
-
-def done(client: str, distribution: str) -> None:
-    """Print that a `client` of an installed `distribution` passed its checks."""
-    print(f"{client} {version(distribution)}: ok")

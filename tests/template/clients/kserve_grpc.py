@@ -1,13 +1,12 @@
 """Check KServe's InferenceGRPCClient: typed and raw tensors, requested outputs, versions and errors."""
 
 import asyncio
-import sys
 
 import echo
 import grpc
 import iris
 import numpy as np
-from common import SECONDS, done, raises
+from common import SECONDS, raises
 from kserve import InferenceGRPCClient, InferInput, InferRequest, InferResponse
 from kserve.protocol.grpc.grpc_predict_v2_pb2 import ModelMetadataRequest
 from kserve.protocol.grpc.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
@@ -134,8 +133,3 @@ async def check_all(address: str, model: str) -> None:
 
 def main(_http: str, address: str, model: str) -> None:
     asyncio.run(check_all(address, model))
-    done("kserve InferenceGRPCClient", "kserve")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,13 +2,12 @@
 
 import asyncio
 import itertools
-import sys
 
 import echo
 import httpx
 import iris
 import numpy as np
-from common import done, raises
+from common import raises
 from kserve import InferenceRESTClient, InferInput, InferRequest, InferResponse, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
 
@@ -155,8 +154,3 @@ async def check_all(url: str, model: str) -> None:
 
 def main(http: str, _grpc: str, model: str) -> None:
     asyncio.run(check_all(f"http://{http}", model))
-    done("kserve InferenceRESTClient", "kserve")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -4,11 +4,9 @@ Field 6 of ModelMetadataResponse is `parameters` in MLServer's proto, and `prope
 can therefore not read the metadata of a model that declares properties, such as `conformance`.
 """
 
-import sys
-
 import grpc
 import iris
-from common import SECONDS, done, raises
+from common import SECONDS, raises
 from mlserver.grpc import dataplane_pb2 as messages
 from mlserver.grpc.dataplane_pb2_grpc import GRPCInferenceServiceStub
 
@@ -51,8 +49,3 @@ def main(_http: str, address: str, model: str) -> None:
         stub = Stub(channel)
         check_server(stub, model)
         {"iris": check_iris, "conformance": check_properties}[model](stub, model)
-    done("MLServer's stubs", "mlserver")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -4,13 +4,15 @@ import importlib
 import struct
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import echo
 import grpc
 import iris
 import numpy as np
-from common import SECONDS, done, raises
+from common import SECONDS, raises
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -18,27 +20,65 @@ from grpc_tools import protoc
 
 PROTO = Path(__file__).resolve().parents[3] / "protos" / "open_inference_grpc.proto"
 SERVICE = "inference.GRPCInferenceService"
+TENSORS = {**echo.TENSORS, "bf16": echo.BF16_BITS}
+DTYPES = {echo.DATATYPES[name]: array.dtype for name, array in TENSORS.items()}
+# Datatypes in the metadata of each model, by the names of inputs and outputs.
+DECLARED = {
+    "iris": {name: datatype for name, datatype, _ in (iris.INPUT, *iris.OUTPUTS)},
+    "conformance": {f"{name}_{end}": each for name, each in echo.DATATYPES.items() for end in ("in", "out")},
+}
+# The field of `contents` for each datatype. The others have raw contents only.
+CONTENTS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
 
 
-def make_stubs(folder: str) -> tuple[Any, Any]:
-    """Generate the message and stub modules into `folder`, and return them."""
-    arguments = [f"--proto_path={PROTO.parent}", f"--python_out={folder}", f"--grpc_python_out={folder}", str(PROTO)]
-    assert protoc.main(["protoc", *arguments]) == 0
-    sys.path.insert(0, folder)
-    try:
-        return tuple(importlib.import_module(f"{PROTO.stem}_{kind}") for kind in ("pb2", "pb2_grpc"))
-    finally:
-        sys.path.remove(folder)
+@cache
+def make_stubs() -> tuple[Any, Any]:
+    """Generate the message and stub modules, and return them."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [
+            f"--proto_path={PROTO.parent}",
+            f"--python_out={folder}",
+            f"--grpc_python_out={folder}",
+            str(PROTO),
+        ]
+        assert protoc.main(["protoc", *arguments]) == 0
+        sys.path.insert(0, folder)
+        try:
+            return tuple(importlib.import_module(f"{PROTO.stem}_{kind}") for kind in ("pb2", "pb2_grpc"))
+        finally:
+            sys.path.remove(folder)
 
 
-def make_request(messages: Any, model: str, rows: np.ndarray, raw: bool, **fields: Any) -> Any:
+def make_request(
+    messages: Any, model: str, tensors: dict[str, tuple[str, np.ndarray]], raw: bool, **fields: Any
+) -> Any:
+    """Return a request with inputs by name, each as its datatype and its elements."""
     request = messages.ModelInferRequest(model_name=model, **fields)
-    tensor = request.inputs.add(name="features", datatype="FP32", shape=rows.shape)
-    if raw:
-        request.raw_input_contents.append(rows.astype("<f4").tobytes())
-    else:
-        tensor.contents.fp32_contents.extend(rows.ravel().tolist())
+    for name, (datatype, array) in tensors.items():
+        tensor = request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+        if raw:
+            request.raw_input_contents.append(join(array) if datatype == "BYTES" else array.tobytes())
+        else:
+            getattr(tensor.contents, CONTENTS[datatype]).extend(array.ravel().tolist())
     return request
+
+
+def make_iris_request(messages: Any, model: str, rows: np.ndarray, raw: bool, **fields: Any) -> Any:
+    return make_request(messages, model, {"features": ("FP32", rows)}, raw, **fields)
+
+
+def join(array: np.ndarray) -> bytes:
+    """Return the elements of a BYTES tensor as raw data."""
+    return b"".join(struct.pack("<I", len(each)) + each for each in array.ravel())
 
 
 def split(blob: bytes) -> list[bytes]:
@@ -57,16 +97,16 @@ def arrays(response: Any, raw: bool) -> dict[str, np.ndarray]:
     assert len(response.raw_output_contents) == (len(response.outputs) if raw else 0), response
     found = {}
     for index, tensor in enumerate(response.outputs):
+        dtype = DTYPES[tensor.datatype]
         if raw:
             assert not tensor.HasField("contents"), tensor
             blob = response.raw_output_contents[index]
-            values = split(blob) if tensor.datatype == "BYTES" else np.frombuffer(blob, "<f4")
+            values = split(blob) if tensor.datatype == "BYTES" else np.frombuffer(blob, dtype)
         else:
             filled = {field.name: each for field, each in tensor.contents.ListFields()}
-            assert list(filled) == ["bytes_contents" if tensor.datatype == "BYTES" else "fp32_contents"], tensor
-            (values,) = filled.values()
-        kind = object if tensor.datatype == "BYTES" else np.float32
-        found[tensor.name] = np.array(values, kind).reshape(tensor.shape)
+            assert list(filled) == ([CONTENTS[tensor.datatype]] if 0 not in tensor.shape else []), tensor
+            values = next(iter(filled.values()), [])
+        found[tensor.name] = np.array(values, dtype).reshape(tensor.shape)
     return found
 
 
@@ -80,8 +120,8 @@ def check_server(stub: Any, messages: Any, model: str) -> str:
     assert server.version, server
     metadata = stub.ModelMetadata(messages.ModelMetadataRequest(name=model), timeout=SECONDS)
     assert metadata.name == model, metadata
-    tensors = [(each.name, each.datatype, list(each.shape)) for each in (*metadata.inputs, *metadata.outputs)]
-    assert tensors == [iris.INPUT, *iris.OUTPUTS], metadata
+    found = {each.name: each.datatype for each in (*metadata.inputs, *metadata.outputs)}
+    assert found.items() >= DECLARED[model].items(), metadata
     version = metadata.versions[0]
     assert stub.ModelReady(messages.ModelReadyRequest(name=model, version=version), timeout=SECONDS).ready
     again = stub.ModelMetadata(messages.ModelMetadataRequest(name=model, version=version), timeout=SECONDS)
@@ -93,14 +133,14 @@ def check_infer(stub: Any, messages: Any, model: str, version: str) -> None:
     """Check typed and raw requests with few and many rows, requested outputs, ids and versions."""
     for raw in False, True:
         for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
-            request = make_request(messages, model, rows, raw, id="flower-7")
+            request = make_iris_request(messages, model, rows, raw, id="flower-7")
             response = stub.ModelInfer(request, timeout=SECONDS)
             found = arrays(response, raw)
             assert list(found) == ["label", "probabilities"], response
             iris.check(found["label"], found["probabilities"], times)
             assert (response.model_name, response.model_version) == (model, version), response
             assert response.id == "flower-7", response
-        request = make_request(messages, model, iris.FLOWERS, raw, model_version=version)
+        request = make_iris_request(messages, model, iris.FLOWERS, raw, model_version=version)
         for name in "probabilities", "label":
             request.outputs.add(name=name)
         response = stub.ModelInfer(request, timeout=SECONDS, compression=grpc.Compression.Gzip)
@@ -121,14 +161,14 @@ def check_errors(stub: Any, messages: Any, model: str) -> None:
     """Check that each error names the problem, and that the channel can be used again."""
     invalid, lost = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
     for raw in False, True:
-        check_error(invalid, "features", stub.ModelInfer, make_request(messages, model, iris.WRONG, raw))
-        check_error(lost, "no-such", stub.ModelInfer, make_request(messages, "no-such", iris.FLOWERS, raw))
-    both = make_request(messages, model, iris.FLOWERS, raw=False)
+        check_error(invalid, "features", stub.ModelInfer, make_iris_request(messages, model, iris.WRONG, raw))
+        check_error(lost, "no-such", stub.ModelInfer, make_iris_request(messages, "no-such", iris.FLOWERS, raw))
+    both = make_iris_request(messages, model, iris.FLOWERS, raw=False)
     both.raw_input_contents.append(iris.FLOWERS.tobytes())
     check_error(invalid, "features", stub.ModelInfer, both)
     check_error(lost, "no-such", stub.ModelReady, messages.ModelReadyRequest(name="no-such"))
     check_error(lost, "no-such", stub.ModelMetadata, messages.ModelMetadataRequest(name=model, version="no-such"))
-    response = stub.ModelInfer(make_request(messages, model, iris.FLOWERS, raw=True), timeout=SECONDS)
+    response = stub.ModelInfer(make_iris_request(messages, model, iris.FLOWERS, raw=True), timeout=SECONDS)
     found = arrays(response, raw=True)
     iris.check(found["label"], found["probabilities"])
 
@@ -160,18 +200,37 @@ def check_reflection(channel: grpc.Channel, messages: Any) -> None:
             assert ours == theirs, (name, ours, theirs)
 
 
+def check_iris(channel: grpc.Channel, stub: Any, messages: Any, model: str, version: str) -> None:
+    check_infer(stub, messages, model, version)
+    check_errors(stub, messages, model)
+    check_health(channel)
+    check_reflection(channel, messages)
+
+
+def check_echo(_: grpc.Channel, stub: Any, messages: Any, model: str, _version: str) -> None:
+    """Check each datatype, rank, empty tensor and value without a JSON form, separately and in one request."""
+    for tensors in TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
+        for group in [{name: array} for name, array in tensors.items()] + [tensors]:
+            check_echoed(stub, messages, model, group, raw=True)
+            typed = {name: array for name, array in group.items() if echo.DATATYPES[name] in CONTENTS}
+            check_echoed(stub, messages, model, typed, raw=False)
+
+
+def check_echoed(stub: Any, messages: Any, model: str, tensors: dict[str, np.ndarray], raw: bool) -> None:
+    """Check that the tensors are returned unchanged. `tensors` can be empty."""
+    inputs = {f"{name}_in": (echo.DATATYPES[name], array) for name, array in tensors.items()}
+    request = make_request(messages, model, inputs, raw)
+    for name in tensors:
+        request.outputs.add(name=f"{name}_out")
+    if tensors:
+        found = arrays(stub.ModelInfer(request, timeout=SECONDS), raw)
+        for name, array in tensors.items():
+            echo.check(found[f"{name}_out"], array)
+
+
 def main(_http: str, address: str, model: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        messages, stubs = make_stubs(folder)
+    messages, stubs = make_stubs()
     with grpc.insecure_channel(address) as channel:
         stub = stubs.GRPCInferenceServiceStub(channel)
         version = check_server(stub, messages, model)
-        check_infer(stub, messages, model, version)
-        check_errors(stub, messages, model)
-        check_health(channel)
-        check_reflection(channel, messages)
-    done("grpcio", "grpcio")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+        {"iris": check_iris, "conformance": check_echo}[model](channel, stub, messages, model, version)

@@ -2,7 +2,6 @@
 
 import asyncio
 import queue
-import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ import echo
 import grpc
 import iris
 import numpy as np
-from common import SECONDS, Blocking, done, raises
+from common import SECONDS, Blocking, raises
 from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
 from tritonclient.grpc.aio import InferenceServerClient as AioClient
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
@@ -253,8 +252,3 @@ def main(_http: str, address: str, model: str) -> None:
     for make in InferenceServerClient, partial(Blocking, AioClient):
         with make(address) as client:
             {"iris": check_iris, "conformance": check_echo}[model](client, model)
-    done("tritonclient.grpc", "tritonclient")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import echo
 import iris
 import numpy as np
-from common import Blocking, done, raises
+from common import Blocking, raises
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.http.aio import InferenceServerClient as AioClient
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
@@ -288,8 +287,3 @@ def main(address: str, _grpc: str, model: str) -> None:
     for make in partial(InferenceServerClient, concurrency=4), partial(Blocking, AioClient):
         with make(address) as client:
             {"iris": check_iris, "conformance": check_echo}[model](client, model)
-    done("tritonclient.http", "tritonclient")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

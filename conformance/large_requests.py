@@ -1,0 +1,40 @@
+"""Requests of an exact size, in each form. Their tensor has almost all of the bytes, and their response is small."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from conformance.binary_requests import LENGTH
+from conformance.model import NAME
+from grpc_service.messages import ModelInferRequest
+from tests.service.wires import sized
+
+HEAD = 512  # bytes for the rest of a request
+OUTPUTS = [{"name": "fp32_out"}]  # empty
+
+
+def large_request(form: str, size: int, model: str = NAME) -> tuple[bytes, dict[str, str]]:
+    """Return a request of `size` bytes, and its HTTP headers."""
+    length = size - HEAD
+    if form == "rest json":
+        start = '{"inputs": [{"name": "bytes_in", "datatype": "BYTES", "shape": [1], "data": ["'
+        end = f'"]}}], "outputs": {json.dumps(OUTPUTS)}}}'
+        return f"{start}{'x' * length}{end}".ljust(size).encode(), {}
+    tensor: dict[str, Any] = {"name": "uint8_in", "datatype": "UINT8", "shape": [length]}
+    if form == "rest binary":
+        tensor["parameters"] = {"binary_data_size": length}
+        head = json.dumps({"inputs": [tensor], "outputs": OUTPUTS}).ljust(HEAD).encode()
+        return head + bytes(length), {LENGTH: str(HEAD)}
+    if form == "grpc raw":
+        request = ModelInferRequest(model_name=model, inputs=[tensor], raw_input_contents=[bytes(length)])
+    else:
+        tensor = {
+            "name": "bytes_in",
+            "datatype": "BYTES",
+            "shape": [1],
+            "contents": {"bytes_contents": [bytes(length)]},
+        }
+        request = ModelInferRequest(model_name=model, inputs=[tensor])
+    request.outputs.add(**OUTPUTS[0])
+    return sized(request, size), {}
