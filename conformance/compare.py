@@ -94,21 +94,20 @@ class Process:
         self.environment = {"PYTHONPATH": ROOT, **ports, **server.environment}
         self.stack = stack
         self.running: Running
+        self.shared_memory: set[str] = set()
         self.start()
 
     def start(self) -> None:
         self.running = self.stack.enter_context(started(self.command, ROOT, self.environment))
+        maps = Path(f"/proc/{self.running.process.pid}/maps").read_text()
+        self.shared_memory = set(SHARED_MEMORY.findall(maps))
 
     def restart(self, *_: Any) -> None:
         """Kill all processes of the server, remove their shared memory, and start the server."""
-        pid = self.running.process.pid
-        shared = set()
-        with suppress(OSError):  # the process has ended
-            shared = set(SHARED_MEMORY.findall(Path(f"/proc/{pid}/maps").read_text()))
         with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(self.running.process.pid, signal.SIGKILL)
         self.stack.close()
-        for path in shared:
+        for path in self.shared_memory:
             Path(path).unlink(missing_ok=True)
         self.start()
 

@@ -37,9 +37,9 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @dataclass
 class Case:
-    """A case. `name` contains the rule, the sentence in the test's docstring, and the parameters.
+    """A case. `test` is the name of the test with its parameters.
 
-    If the case failed, `sent` is the last request and `trace` is the location in the test.
+    `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case failed, `sent` is the last request and `trace` is the location in the test.
     """
 
     rule: str
