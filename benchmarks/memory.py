@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -17,17 +18,24 @@ import numpy as np
 
 from benchmarks.cases import Case
 from benchmarks.load import check_tools, measure
+from benchmarks.memory_peers import (
+    BINARY_GOAL,
+    MEGABYTES,
+    SETTLE_SECONDS,
+    measure_servers,
+    peak,
+    reset_peak,
+    table,
+)
 from benchmarks.mixed import LIMIT, make_calls, send_at_random
 from benchmarks.report import RESULTS, markdown, measured_on, stamp
 from benchmarks.servers.start import MIB, memory
 from benchmarks.service import JSON, WAYS, drive, echo_case, serving
 
 MEGABYTE = 10**6
-# The load generators exit before their last responses arrive.
-SETTLE_SECONDS = 0.5
 IN_FLIGHT = (1, 4)
-# The maximum, as a multiple of the body.
-GOALS = {way: 6 if way == JSON else 3 for way in WAYS}
+# The maximum, as a multiple of the body. For gRPC, the comparison with the bare server has the goal.
+GOALS = {JSON: 6.0, "REST binary": BINARY_GOAL}
 SAMPLES, SAMPLE_SECONDS = 100, 2  # the minimum number of samples, and the maximum interval
 MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4
 
@@ -41,29 +49,21 @@ def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
             small = echo_case(way, 10_000)
             case = echo_case(way, size * MEGABYTE * 10_000 // len(small.body))
             row = {"way": way, "body": len(case.body), "megabytes": size, "in_flight": count}
-            rows.append({**row, **measure_peak(case, small, count), "goal": GOALS[way]})
+            rows.append({**row, **measure_peak(case, small, count)})
     return rows
 
 
 def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
-    """Return the peak memory (VmHWM) as a multiple of the bodies in flight."""
+    """Return the peak memory as a multiple of the bodies in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
         measure(small, running, 1, max(IN_FLIGHT), cpus)  # starts all threads and imports all modules
-        master = running.process.pid
-        worker = Path("/proc", Path(f"/proc/{master}/task/{master}/children").read_text().split()[0])
-        idle = held(worker, "VmRSS")
-        (worker / "clear_refs").write_text("5")
+        idle = reset_peak(running)
         row = drive(case, running, 2, in_flight, cpus, is_warm=True)  # a warm-up's last requests would be in flight
         time.sleep(SETTLE_SECONDS)
         bodies = len(case.body) * in_flight
-        peak, kept = ((held(worker, name) - idle) / bodies for name in ("VmHWM", "VmRSS"))
-    return {"peak": peak, "kept": kept, "idle_mib": idle / MIB, "failed": row.failed}
-
-
-def held(process: Path, name: str) -> int:
-    lines = (process / "status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+        most, kept = ((each - idle) / bodies for each in (peak(running), reset_peak(running)))
+    return {"peak": most, "kept": kept, "idle_mib": idle / MIB, "failed": row.failed}
 
 
 def measure_load(minutes: float, clients: int) -> dict[str, Any]:
@@ -103,14 +103,17 @@ def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
 @click.option("--minutes", default=10.0, help="Duration of the load in minutes. 0 omits it.")
 @click.option("--clients", default=6, help="Number of clients.")
 @click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Size of a body in MB. 0 omits bodies.")
+@click.option("--peers/--no-peers", default=True, help="Compare with other servers, which are installed if necessary.")
 @click.option("--output", type=Path, default=RESULTS, help="Directory for memory.json, .md and .png.")
-def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path) -> None:
+def main(minutes: float, clients: int, megabytes: tuple[int, ...], peers: bool, output: Path) -> None:
     """Measure the memory of a request as a multiple of its body, and check for leaks under a mixed load.
 
     The exit status is 1 if the service needs more memory at the end than after the first tenth.
     """
     check_tools()
     made = stamp() | {"bodies": measure_bodies([size for size in megabytes if size])}
+    if peers:
+        made["servers"] = measure_servers(min(os.sched_getaffinity(0)))
     if minutes:
         made["load"] = measure_load(minutes, clients)
     output.mkdir(parents=True, exist_ok=True)
@@ -119,8 +122,8 @@ def main(minutes: float, clients: int, megabytes: tuple[int, ...], output: Path)
     plot(made, output / "memory.png")
     click.echo(page(made))
     for row in made["bodies"]:
-        if row["peak"] > row["goal"]:
-            click.echo("{way}, {megabytes} MB, {in_flight} in flight: {peak:.1f} times, beyond {goal}".format(**row))
+        if row["peak"] > GOALS.get(row["way"], math.inf):
+            click.echo("{way}, {megabytes} MB, {in_flight} in flight: {peak:.1f} times, beyond the goal".format(**row))
     load = made.get("load", {})
     click.echo("\n".join(load.get("wrong", [])[:20]), nl=False)
     sys.exit(not load.get("is_steady", True) or bool(load.get("wrong")) or any(row["failed"] for row in made["bodies"]))
@@ -136,9 +139,12 @@ def page(made: dict[str, Any]) -> str:
         sizes = list(dict.fromkeys(row["megabytes"] for row in rows))
         columns = [(size, count) for size in sizes for count in IN_FLIGHT]
         head = ["request", *(f"{count} of {size} MB" for size, count in columns), "goal"]
-        lines = [[way, *(cells[(way, *column)] for column in columns), str(GOALS[way])] for way in WAYS]
+        lines = [[way, *(cells[(way, *column)] for column in columns), f"{GOALS.get(way, '')}"] for way in WAYS]
         parts.append("## Peak memory above idle, divided by the size of the bodies in flight (memory that stays)")
         parts.append(markdown([head, *lines]))
+    if servers := made.get("servers"):
+        parts.append(f"## Peak memory of a request of {MEGABYTES} MB by server, divided by the size of its body")
+        parts.append(f"{table(servers['rows'])}\n\nVersions: {servers['versions']}.")
     if load := made.get("load"):
         head = ["requests", "MiB after the warm-up", "MiB at the end", "MiB per minute, second half"]
         values = (load["first_mib"], load["last_mib"], load["mib_a_minute"])

@@ -10,6 +10,7 @@ import grpc
 from benchmarks.cases import Case
 from tests.service.processes import Running
 
+TIMEOUT_SECONDS = 120  # KServe takes 10 s for 32 MB of JSON
 Answer = tuple[bytes, dict[str, str]]
 
 
@@ -35,16 +36,16 @@ def send_http_request(case: Case, address: str) -> Answer:
 
 def connect(address: str, is_secure: bool) -> http.client.HTTPConnection:
     if not is_secure:
-        return http.client.HTTPConnection(address, timeout=30)
+        return http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its CA exists for one run
-    return http.client.HTTPSConnection(address, timeout=30, context=context)
+    return http.client.HTTPSConnection(address, timeout=TIMEOUT_SECONDS, context=context)
 
 
 def send_grpc_request(case: Case, address: str) -> Answer:
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(address, options) as channel:
         try:
-            return channel.unary_unary(case.path)(case.body, timeout=30), {}
+            return channel.unary_unary(case.path)(case.body, timeout=TIMEOUT_SECONDS), {}
         except grpc.RpcError as error:
             raise Unsupported(f"{error.code()} {error.details()}") from None
