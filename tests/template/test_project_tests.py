@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,9 +54,16 @@ PREDICT = """def predict(model, features: np.ndarray):
     features = scaled(features)"""
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new project."""
+    return give_messages(make_project(tmp_path_factory.mktemp("made"), project_slug="made"))
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    return give_messages(make_project(tmp_path / "out", project_slug="made"))
+def project(made: Path, tmp_path: Path) -> Path:
+    """Return a copy of the project that a test may change."""
+    return shutil.copytree(made, tmp_path / "out" / "made")
 
 
 def run_tests(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
