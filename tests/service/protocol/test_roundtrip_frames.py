@@ -175,7 +175,7 @@ def agree(got: pd.DataFrame, expected: pd.DataFrame, about: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-@settings(check, max_examples=15)
+@settings(check, max_examples=30)
 @given(data=st.data())
 def test_columns_keep_values(kind: str, data: st.DataObject) -> None:
     """C6: a column keeps its values and missing values on every transport."""
