@@ -39,8 +39,8 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 class Case:
     """A case. `test` is the name of the test with its parameters.
 
-    `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case failed, `sent` is the
-    last request and `trace` is the location in the test.
+    `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case failed, `sent` is
+    the last request and `trace` is the location in the test.
     """
 
     rule: str
