@@ -52,7 +52,9 @@ def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     if not matches_shape(array.shape, tensor.shape):
         error = InvalidInput(subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape))
         raise error.about("input", sent.name, is_declared=True)
-    return sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+    sent = sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+    sent.missing = tensor.missing
+    return sent
 
 
 def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
@@ -143,7 +145,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     if not matches_shape(array.shape, tensor.shape):
         shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # the log omits `got`
         raise ModelError(subject="shape", expected=shapes)
-    return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
+    return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters, tensor.missing)
 
 
 def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
@@ -152,7 +154,7 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     The declaration takes precedence over the data, which may be empty or have missing values.
     """
     declared, shape = tensor.content_type, tensor.shape
-    if declared == DatetimeCodec.ContentType:
+    if declared == DatetimeCodec.ContentType and tensor.missing is None:
         return match_rank(encode_moments(column_values(value)).array, shape), None
     if declared == StringCodec.ContentType:
         return match_rank(object_array(column_values(value)), shape), None
@@ -168,9 +170,10 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
 
 def encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
     """Encode `value` with the codec of the output's content type. Return the array."""
-    if isinstance(value, list | tuple) and tensor.content_type in ("base64", "datetime"):
+    if isinstance(value, list | tuple) and tensor.content_type in ("base64", "bytes", "datetime"):
         value = plain_array(value, object)
-    array = find_input_codec(tensor.content_type).encode_output(tensor.name, value).data
+    options = {} if tensor.missing is None else {"missing": tensor.missing}  # C13
+    array = find_input_codec(tensor.content_type).encode_output(tensor.name, value, **options).data
     if isinstance(value, np.ndarray) and tensor.content_type in SHIPPED:  # one text per element
         array = array.reshape(value.shape)
     elif not tensor.shape and array.shape == (1, 1):
