@@ -25,7 +25,7 @@ from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse_datetime
 from app.codecs.strings import as_list, text_list
 from app.inference.startup_errors import project_path
-from app.inference.validation import join_names
+from app.inference.validation import check_content_type, join_names
 from app.protocol.datatypes import as_bytes, object_array
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, format_value
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
@@ -139,11 +139,7 @@ def check_content_types(metadata: ModelMetadata) -> None:
             find_request_codec(metadata.content_type)
         for tensor in (*metadata.inputs, *metadata.outputs):
             subject, content_type = ("METADATA, tensor", tensor.name), tensor.content_type
-            if content_type is not None:
-                find_input_codec(content_type)
-            if content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
-                expected = f"BYTES for content type {content_type}"
-                raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
+            check_content_type(content_type, tensor.datatype)
             is_text = content_type in ("str", "datetime") and isinstance(tensor.missing, str)
             if tensor.missing is not None and not is_text:
                 expected = 'a string, with content type "str" or "datetime"'
