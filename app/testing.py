@@ -21,10 +21,9 @@ from app import create_app
 from app.api import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 from app.codecs import NumpyCodec, PandasCodec
 from app.codecs.base import decode_tensor, find_input_codec
-from app.codecs.frames import encode_moments
-from app.codecs.strings import as_list
+from app.codecs.frames import NO_TIME
 from app.config.settings import Settings, read_settings
-from app.inference.example import make_input
+from app.inference.example import apply_metadata, make_input
 from app.inference.validation import join_names
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
@@ -62,6 +61,7 @@ def infer_in_all_forms(
     app: Flask, channel: grpc.Channel, metadata: ModelMetadata, forms: Sequence[str], data: Any = None, /, **inputs: Any
 ) -> dict[str, Any]:
     request = data if isinstance(data, InferenceRequest) else request_of(metadata, data, inputs)
+    apply_metadata(request.inputs, metadata.inputs)
     results = {}
     for form in forms:
         try:
@@ -69,6 +69,7 @@ def infer_in_all_forms(
         except NoBinaryForm as error:
             error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
             raise
+        apply_metadata(response.outputs, metadata.outputs)
         results[form] = {output.name: value_of(output) for output in response.outputs}
         np.testing.assert_equal(results[form], results[forms[0]], f"{form} and {forms[0]} give different results")
     return results[forms[0]]
@@ -104,10 +105,9 @@ def input_of(tensor: MetadataTensor, value: Any) -> RequestInput:
     if tensor.content_type in (None, "np"):
         return make_input(tensor, value)
     try:
-        if tensor.content_type == "datetime":
-            gapped = [None if each is None or each != each else each for each in as_list(value)]
-            return RequestInput(tensor.name, "BYTES", data=encode_moments(gapped).array, parameters=tensor.parameters)
-        return cast(RequestInput, find_input_codec(tensor.content_type).encode_input(tensor.name, value))
+        missing = NO_TIME if tensor.missing is None else tensor.missing
+        options = {"missing": missing} if tensor.content_type == "datetime" else {}
+        return cast(RequestInput, find_input_codec(tensor.content_type).encode_input(tensor.name, value, **options))
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None
 

@@ -159,11 +159,12 @@ def write_parts(
             if tensor.parameters:
                 head += serialize_parameters(InferInputTensor(), tensor.parameters)
             try:
+                array = tensor.data if datatype.size else tensor.wire_data(is_binary=True)
                 if raw:
                     parts += encode_field(number, head)
-                    blobs += encode_field(raw_number, to_bytes(tensor.data, datatype))
+                    blobs += encode_field(raw_number, to_bytes(array, datatype))
                 else:
-                    parts += encode_field(number, head, *encode_field(CONTENTS, *to_contents(tensor.data, datatype)))
+                    parts += encode_field(number, head, *encode_field(CONTENTS, *to_contents(array, datatype)))
             except InvalidInput as error:
                 raise error.about(tensor.kind, tensor.name) from None
         return parts + blobs

@@ -1,7 +1,7 @@
 """A smoke test of the whole service: gunicorn runs as in production, and both protocols are called.
 
 The tests of the model are in test_predict.py. Leave a transport out of TRANSPORTS if it cannot carry your tensors.
-JSON cannot carry bytes that are not text. Binary tensors and gRPC cannot carry missing text.
+JSON needs content_type="bytes" for bytes that are not text. Binary tensors and gRPC need missing="" for missing text.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ class Check:
             import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.inference.data_plane import DataPlane, import_predict
+            from app.inference.example import apply_metadata
             from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
             from app.rest.request_reader import read_request
@@ -82,6 +83,7 @@ class Check:
         self.source = "--input" if body is not None else "EXAMPLE" if has_example else MADE_UP
         with self.step("request"):
             request = read_request(write_json(plane.example()) if body is None else body)
+            apply_metadata(request.inputs, plane.metadata().inputs)
         for transport in transports:
             with self.step(transport):
                 response = infer(transport, plane, self.settings, request)
@@ -91,7 +93,7 @@ class Check:
             "request": self.source,
             "seconds": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
             "outputs": [describe_output(output) for output in response.outputs],
-            "warnings": undeclared_packages(module),
+            "warnings": undeclared_packages(module) + undeclared_bytes(module),
         }
 
     @contextmanager
@@ -152,6 +154,16 @@ def undeclared_packages(module: ModuleType) -> list[str]:
         and not (ROOT / name).exists()
         and not {*map(canonicalize_name, listed)} & {*map(canonicalize_name, packages)}
     ]
+
+
+def undeclared_bytes(module: ModuleType) -> list[str]:
+    """Return a warning for each input of bytes that some clients cannot send in the form that they expect (C12)."""
+    from app.inference.predict_arguments import annotations_of
+
+    hints, kinds = annotations_of(module.predict), {each.name: each.content_type for each in module.METADATA.inputs}
+    names = [name for name, kind in kinds.items() if (kind or hints.get(name)) in ("base64", list[bytes])]
+    reason = "so that JSON clients can send base64 text and other clients bytes"
+    return [f'input "{name}": declare content_type="bytes", {reason}' for name in names]
 
 
 def show(found: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from app.codecs.base import (
 )
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
-from app.codecs.strings import Base64Codec, StringCodec, StringRequestCodec
+from app.codecs.strings import Base64Codec, BytesCodec, StringCodec, StringRequestCodec
 
 # Built-in content types. Projects can register others.
 SHIPPED = frozenset(input_codecs) | frozenset(request_codecs)
@@ -23,6 +23,7 @@ SHIPPED = frozenset(input_codecs) | frozenset(request_codecs)
 __all__ = [
     "SHIPPED",
     "Base64Codec",
+    "BytesCodec",
     "DatetimeCodec",
     "InputCodec",
     "NumpyCodec",

@@ -53,7 +53,7 @@ class NumpyCodec(InputCodec):
     def decode(cls, tensor: Tensor) -> np.ndarray:
         if tensor.datatype != "BYTES":
             return writable_copy(tensor.data)
-        array = bytes_array(tensor.data)
+        array = bytes_array(tensor.wire_data(is_binary=True))
         if None in array.ravel().tolist():
             raise InvalidInput(subject="data", expected="bytes", got="null", remedy="use content type str")
         return writable_copy(array)

@@ -11,7 +11,7 @@ import numpy as np
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
 from app.protocol.errors import InvalidInput, format_value
-from app.protocol.types import Tensor
+from app.protocol.types import RequestInput, Tensor
 
 # fromisoformat() accepts more: any separator between date and time, and fractions of a minute. It also drops digits
 # after the sixth.
@@ -22,8 +22,10 @@ ISO = re.compile(
 )
 
 
-def format_datetime(moment: Any) -> str:
-    """Format a date or datetime of Python, pandas or NumPy as ISO 8601. Text must already be ISO 8601."""
+def format_datetime(moment: Any, missing: str | None = None) -> str:
+    """Format a date or datetime of Python, pandas or NumPy, or ISO 8601 text. A gap needs the text `missing` (C13)."""
+    if missing is not None and (moment is None or moment == missing or moment != moment):
+        return missing
     if isinstance(moment, bytes):
         moment = text_list([moment])[0]
     if isinstance(moment, str):
@@ -61,12 +63,20 @@ class DatetimeCodec(TextCodec):
     TypeHint = list[datetime]
 
     @classmethod
-    def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """Encode datetimes or ISO 8601 text."""
-        if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
-            payload = list(payload.ravel())
-        return text_tensor([format_datetime(each) for each in as_list(payload)], use_bytes)
+    def texts(cls, tensor: Tensor) -> list[str | None]:
+        texts = super().texts(tensor)
+        if None in texts and isinstance(tensor, RequestInput) and tensor.missing is None:
+            remedy = 'declare missing="" in METADATA, or send "NaT" for a column of a DataFrame'
+            raise InvalidInput(subject="data", expected="datetimes in ISO 8601", got="null", remedy=remedy)
+        return texts
 
     @classmethod
-    def decode(cls, tensor: Tensor) -> list[datetime]:
-        return [parse_datetime(each) for each in cls.texts(tensor)]
+    def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
+        """Encode datetimes or ISO 8601 text. None, NaN and NaT need the option `missing`, the text for them (C13)."""
+        if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
+            payload = list(payload.ravel())
+        return text_tensor([format_datetime(each, options.get("missing")) for each in as_list(payload)], use_bytes)
+
+    @classmethod
+    def decode(cls, tensor: Tensor) -> list[datetime | None]:
+        return [None if each is None else parse_datetime(each) for each in cls.texts(tensor)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.codecs.arrays import NumpyCodec, datatype_name
 from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
-from app.codecs.datetimes import DatetimeCodec, format_datetime, parse_datetime
+from app.codecs.datetimes import DatetimeCodec, parse_datetime
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
@@ -137,8 +137,8 @@ def encode_nullable(series: pd.Series) -> EncodedColumn:
 
 def encode_moments(elements: list[Any]) -> EncodedColumn:
     """Encode dates or datetimes. None is a missing value."""
-    texts = [NO_TIME if each is None else format_datetime(each) for each in elements]
-    return EncodedColumn("BYTES", bytes_array(object_array(texts)), DatetimeCodec.ContentType)
+    datatype, array = DatetimeCodec.encode(elements, missing=NO_TIME)
+    return EncodedColumn(datatype, array.reshape(-1), DatetimeCodec.ContentType)
 
 
 def column_values(series: Any) -> list[Any]:
@@ -201,15 +201,12 @@ def text_dtype() -> Any:
 def decode_datetimes(tensor: Tensor) -> pd.Series:
     """Decode a column of datetimes, in UTC if they have offsets. NaT is a missing value.
 
-    Datetimes outside the range of pandas are Python objects. Raise InvalidInput for null, for text that is not ISO
-    8601, and if only some datetimes have an offset.
+    Datetimes outside the range of pandas are Python objects. Raise InvalidInput as DatetimeCodec does, and if only some
+    datetimes have an offset.
     """
     import pandas as pd
 
-    texts: list[Any] = DatetimeCodec.texts(tensor)
-    if None in texts:
-        remedy = f'use "{NO_TIME}" for a missing value in a column'
-        raise InvalidInput(subject="data", expected="datetimes in ISO 8601", got="null", remedy=remedy)
+    texts = [NO_TIME if each is None else each for each in DatetimeCodec.texts(tensor)]
     matches = [MOMENT.fullmatch(text) for text in texts if text != NO_TIME]
     aware = {match["offset"] is not None for match in matches if match}
     try:

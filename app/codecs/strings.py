@@ -1,10 +1,9 @@
-"""`str` and `base64`: lists of str and of bytes (C7)."""
+"""`str`, `bytes` and `base64`: lists of str and of bytes (C7, C12)."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import typing
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
 from app.protocol.datatypes import as_texts, bytes_array, object_array
 from app.protocol.errors import InvalidInput
+from app.protocol.json_tensors import RAW, from_base64
 from app.protocol.types import Tensor
 
 
@@ -49,11 +49,11 @@ class TextCodec(InputCodec):
 
     @classmethod
     def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
-        """Return the elements of `tensor`. Raise InvalidInput if its datatype is not BYTES."""
+        """Return the elements, with None for missing values. Raise InvalidInput if the datatype is not BYTES."""
         if tensor.datatype != "BYTES":
             expected = f"BYTES for content type {cls.ContentType}"
             raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
-        return tensor.data.ravel().tolist()
+        return tensor.elements()
 
     @classmethod
     def texts(cls, tensor: Tensor) -> list[str | None]:
@@ -87,23 +87,37 @@ class StringRequestCodec(FirstTensorCodec):
 
 
 @register_input_codec
-class Base64Codec(TextCodec):
-    """Lists of bytes, encoded as base64."""
+class BytesCodec(TextCodec):
+    """Lists of bytes. Their JSON form is base64 text: str elements of a tensor."""
 
-    ContentType = "base64"
+    ContentType = RAW
     TypeHint = list[bytes]
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
         """Encode bytes, or the UTF-8 encoding of str."""
-        elements = bytes_array(object_array(as_list(payload))).tolist()
-        if None in elements:
-            raise InvalidInput(subject="data", expected="bytes or text for base64", got="None")
-        return text_tensor([base64.b64encode(each) for each in elements], use_bytes)
+        array = bytes_array(object_array(as_list(payload)))
+        if None in array.tolist():
+            raise InvalidInput(subject="data", expected=f"bytes or text for {cls.ContentType}", got="None")
+        return "BYTES", batch(array)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[bytes]:
-        try:
-            return [base64.b64decode(each, validate=True) for each in cls.elements(tensor)]  # type: ignore[arg-type]
-        except (binascii.Error, ValueError, TypeError) as error:
-            raise InvalidInput("invalid base64", got=str(error)) from None
+        return [each if isinstance(each, bytes) else from_base64(each) for each in cls.elements(tensor)]
+
+
+@register_input_codec
+class Base64Codec(BytesCodec):
+    """Lists of bytes, encoded as base64 text in every form."""
+
+    ContentType = "base64"
+    REMEDY = 'send base64 text, or declare content_type="bytes" in METADATA for raw bytes'
+
+    @classmethod
+    def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
+        elements = super().encode(payload)[1].ravel().tolist()
+        return text_tensor([b64encode(each) for each in elements], use_bytes)
+
+    @classmethod
+    def decode(cls, tensor: Tensor) -> list[bytes]:
+        return [from_base64(each, cls.REMEDY) for each in cls.elements(tensor)]

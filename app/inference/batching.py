@@ -210,6 +210,6 @@ def split_result(result: Result, rows: list[int]) -> list[Result]:
         begin = 0
         for (parts, _), count in zip(results, rows, strict=True):
             array = output.data[begin : begin + count]
-            parts[name] = ResponseOutput.of(name, output.datatype, array, output.parameters)
+            parts[name] = ResponseOutput.of(name, output.datatype, array, output.parameters, output.missing)
             begin += count
     return results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,12 +15,13 @@ from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json
 from app.protocol.json_tensors import to_json
-from app.protocol.types import MetadataTensor, ModelMetadata, RequestInput
+from app.protocol.types import MetadataTensor, ModelMetadata, Parameters, RequestInput, Tensor
 
 # Sample values by content type, and by datatype for other content types.
 EXAMPLES: dict[str | None, Any] = {
     "datetime": "2024-01-31T12:00:00",
     "base64": "dGV4dA==",
+    "bytes": "dGV4dA==",
     "pd_json": '"text"',
     "BOOL": True,
     "BYTES": "text",
@@ -52,7 +53,7 @@ def sample(tensor: MetadataTensor) -> np.ndarray:
 def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     made = make_input(tensor, values)
     try:  # orjson writes FP32 with the fewest digits
-        data = json.loads(write_json(to_json(made.data, datatype_of(tensor.datatype))))
+        data = json.loads(write_json(to_json(made.wire_data(is_binary=False), datatype_of(tensor.datatype))))
     except InvalidInput:  # JSON cannot represent bytes that are not UTF-8
         return to_json_input(tensor, sample(tensor))
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
@@ -65,9 +66,20 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
             with suppress(TypeError, ValueError):  # RequestInput reports invalid values
                 array = np.asarray(values)
                 values = array.astype(np.float64) if array.dtype.kind == "O" else values
-        return RequestInput(tensor.name, tensor.datatype, data=values)
+        made = RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None
+    apply_metadata([made], [tensor])
+    return made
+
+
+def apply_metadata(tensors: Iterable[Tensor], declared: Iterable[MetadataTensor]) -> None:
+    """Add the declared content types and missing values, so that every form has the same meaning (C12, C13)."""
+    by_name = {each.name: each for each in declared}
+    for tensor in tensors:
+        if found := by_name.get(tensor.name):
+            tensor.parameters = Parameters({**found.parameters, **tensor.parameters})
+            tensor.missing = found.missing
 
 
 def curl_command(request: dict[str, Any], url: str, settings: Settings) -> str:

@@ -48,7 +48,8 @@ class ModelAdapter:
         arguments = self._arguments(request, self.match_inputs(request))
         try:
             values, parameters = self._read_result(self._predict(model, **arguments))
-            return match_outputs(values, self.outputs, [output.name for output in request.outputs]), parameters
+            wanted = {output.name: output.parameters.get("content_type") for output in request.outputs}
+            return match_outputs(values, self.outputs, wanted), parameters
         except ModelError as error:
             logger.error("%s", error.log_text())
             raise
@@ -81,7 +82,7 @@ class ModelAdapter:
                 raise
             logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", format_error(error))
         else:
-            match_outputs(self._read_result(result)[0], self.outputs)
+            match_outputs(self._read_result(result)[0], self.outputs, {})
 
     def _read_example(self, example: Any) -> InferenceRequest:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""

@@ -25,9 +25,9 @@ from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse_datetime
 from app.codecs.strings import as_list, text_list
 from app.inference.startup_errors import project_path
-from app.inference.validation import join_names
+from app.inference.validation import check_content_type, join_names
 from app.protocol.datatypes import as_bytes, object_array
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, format_value
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
 # Converts a decoded value to the annotated type.
@@ -54,14 +54,16 @@ def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
 
 def to_byte_strings(value: Any, tensor: Tensor) -> list[bytes | None] | None:
     elements = as_list(value)
-    return as_bytes(elements) if set(map(type, elements)) <= {str, bytes} else None
+    allowed = {str, bytes} if tensor.missing is None else {str, bytes, type(None)}
+    return as_bytes(elements) if set(map(type, elements)) <= allowed else None
 
 
-def to_moments(value: Any, tensor: Tensor) -> list[datetime] | None:
+def to_moments(value: Any, tensor: Tensor) -> list[datetime | None] | None:
     elements: list[Any] = text_list(as_list(value))
-    if set(map(type, elements)) <= {str}:
-        return [parse_datetime(each) for each in elements]
-    return elements if all(isinstance(each, datetime) for each in elements) else None
+    types = set(map(type, elements)) - (set() if tensor.missing is None else {type(None)})
+    if types <= {str}:
+        return [None if each is None else parse_datetime(each) for each in elements]
+    return elements if all(issubclass(each, datetime) for each in types) else None
 
 
 @dataclass(frozen=True)
@@ -130,18 +132,18 @@ def with_location(function: Any) -> Iterator[None]:
 
 
 def check_content_types(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if a content type in METADATA is unknown or does not support the datatype."""
+    """Raise ConfigurationError if a content type or a missing value in METADATA is not valid for its tensor."""
     subject: tuple[str, ...] = ("METADATA",)
     try:
         if metadata.content_type is not None:
             find_request_codec(metadata.content_type)
         for tensor in (*metadata.inputs, *metadata.outputs):
             subject, content_type = ("METADATA, tensor", tensor.name), tensor.content_type
-            if content_type is not None:
-                find_input_codec(content_type)
-            if content_type in SHIPPED - {"np"} and tensor.datatype != "BYTES":
-                expected = f"BYTES for content type {content_type}"
-                raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
+            check_content_type(content_type, tensor.datatype)
+            is_text = content_type in ("str", "datetime") and isinstance(tensor.missing, str)
+            if tensor.missing is not None and not is_text:
+                expected = 'a string, with content type "str" or "datetime"'
+                raise InvalidInput(subject="missing", expected=expected, got=format_value(tensor.missing))
     except InvalidInput as error:
         raise ConfigurationError(str(error.about(*subject))) from None
 
@@ -255,7 +257,7 @@ def check_frame_inputs(metadata: ModelMetadata) -> None:
         if not tensor.shape:
             raise ConfigurationError(f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got [].")
         if tensor.datatype == "BYTES" and tensor.content_type is None:
-            remedy = 'Set content_type="str" for text, or "datetime", or "np" for bytes'
+            remedy = 'Set content_type="str" for text, or "datetime", or "bytes"'
             raise ConfigurationError(f"{subject}: missing content type for a DataFrame column. {remedy}.")
 
 
@@ -282,14 +284,15 @@ def apply_content_type(sent: RequestInput, tensor: MetadataTensor) -> RequestInp
     """
     named, declared = sent.parameters.get("content_type"), tensor.content_type
     if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
-        return RequestInput.of(sent.name, sent.datatype, sent.data, {**sent.parameters, **tensor.parameters})
+        parameters = {**sent.parameters, **tensor.parameters}
+        return RequestInput.of(sent.name, sent.datatype, sent.data, parameters, sent.missing)
     if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # JSON is also text
         return sent
     codec = find_input_codec(declared)
     value = decode_tensor(sent, codec)
     try:
-        made = codec.encode_input(sent.name, value)
+        made = codec.encode_input(sent.name, value, missing=sent.missing)
     except InferenceError as error:
         raise error.about("input", sent.name, is_declared=True) from None
     array = made.data.reshape(sent.shape) if made.data.size == sent.data.size else made.data
-    return RequestInput.of(sent.name, made.datatype, array, made.parameters)
+    return RequestInput.of(sent.name, made.datatype, array, made.parameters, sent.missing)

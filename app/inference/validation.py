@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from app.codecs import SHIPPED, StringCodec, find_input_codec
+from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec
+from app.codecs.base import decode_tensor
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, column_values, encode_column, encode_moments, is_column
 from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape, object_array, plain_array, text_array
@@ -52,7 +54,9 @@ def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
     if not matches_shape(array.shape, tensor.shape):
         error = InvalidInput(subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape))
         raise error.about("input", sent.name, is_declared=True)
-    return sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+    sent = sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+    sent.missing = tensor.missing
+    return sent
 
 
 def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
@@ -75,22 +79,34 @@ def matches_shape(shape: Sequence[int], declared: Sequence[int]) -> bool:
 
 
 def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
-    """Return the names of the requested outputs (R16). Raise InvalidInput if one is unknown or duplicate."""
+    """Return the names of the requested outputs (R16). Raise InvalidInput if a name or content type is not valid."""
     wanted: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
             raise InvalidInput("unknown output", expected=join_names(declared), got=format_value(output.name))
         if output.name in wanted:
             raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
+        try:
+            check_content_type(output.parameters.get("content_type"), declared[output.name].datatype)
+        except InvalidInput as error:
+            raise error.about("output", output.name, is_declared=True) from None
         wanted.append(output.name)
     return wanted
 
 
-def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[str] = ()) -> dict[str, ResponseOutput]:
+def check_content_type(content_type: Any, datatype: str) -> None:
+    """Raise InvalidInput if the content type, which can be None, is unknown or does not support the datatype."""
+    if content_type is not None:
+        find_input_codec(content_type)
+    if content_type in SHIPPED - {"np"} and datatype != "BYTES":
+        raise InvalidInput(subject="datatype", expected=f"BYTES for content type {content_type}", got=datatype)
+
+
+def match_outputs(values: dict[str, Any], declared: Declared, wanted: Mapping[str, Any]) -> dict[str, ResponseOutput]:
     """Return predict()'s values as outputs with the declared datatypes.
 
     Raise ModelError if an output is not declared, does not match its declaration, or is missing. If some outputs are
-    `wanted`, others may be missing.
+    `wanted`, others may be missing. Raise InvalidInput if the content type of a wanted output does not fit (C11).
     """
     for name in values:
         if name not in declared:
@@ -106,18 +122,34 @@ def match_outputs(values: dict[str, Any], declared: Declared, wanted: Container[
         try:
             outputs[name] = to_output(values[name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
-            raise mismatch_error(error).about("output", name, is_declared=True) from None
+            problem = "predict() returned a result that does not match METADATA"
+            raise mismatch_error(ModelError, problem, error).about("output", name, is_declared=True) from None
+        if wanted and wanted.get(name) not in (None, outputs[name].parameters.get("content_type")):
+            outputs[name] = reencode(outputs[name], tensor, wanted[name])
     return outputs
 
 
-def mismatch_error(error: Exception) -> ModelError:
-    """Return the error for an output that does not match METADATA. The log omits the values of the output."""
-    problem = "predict() returned a result that does not match METADATA"
+def mismatch_error(kind: type[InferenceError], problem: str, error: Exception) -> InferenceError:
+    """Return the error for an output that cannot be encoded. The log omits the values of the output."""
     if not isinstance(error, InferenceError):
-        return ModelError(problem, got=str(error))
+        return kind(problem, got=str(error))
     problem = f"{problem}: {error.reason()}"
     got = NOTHING if error.got is None else error.got
-    return ModelError(problem, expected=error.expected, got=got, remedy=error.remedy)
+    return kind(problem, expected=error.expected, got=got, remedy=error.remedy)
+
+
+def reencode(output: ResponseOutput, tensor: MetadataTensor, content_type: str) -> ResponseOutput:
+    """Encode the output with the content type that the client requests (C11). Raise InvalidInput if it does not fit."""
+    try:
+        value = decode_tensor(output, NumpyCodec)
+        if isinstance(value, list) and len(value) == output.data.size:
+            value = object_array(value).reshape(output.data.shape)
+        made = to_output(value, replace(tensor, content_type=content_type))
+        find_input_codec(content_type).decode_output(made)  # for example, str rejects bytes that are not UTF-8
+        return made
+    except Exception as error:  # codecs of the project can raise any exception
+        found = mismatch_error(InvalidInput, "requested content type does not fit", error)
+        raise found.about("output", output.name, is_declared=True) from None
 
 
 def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
@@ -143,7 +175,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     if not matches_shape(array.shape, tensor.shape):
         shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # the log omits `got`
         raise ModelError(subject="shape", expected=shapes)
-    return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters)
+    return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters, tensor.missing)
 
 
 def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
@@ -152,7 +184,7 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
     The declaration takes precedence over the data, which may be empty or have missing values.
     """
     declared, shape = tensor.content_type, tensor.shape
-    if declared == DatetimeCodec.ContentType:
+    if declared == DatetimeCodec.ContentType and tensor.missing is None:
         return match_rank(encode_moments(column_values(value)).array, shape), None
     if declared == StringCodec.ContentType:
         return match_rank(object_array(column_values(value)), shape), None
@@ -168,9 +200,10 @@ def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str |
 
 def encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
     """Encode `value` with the codec of the output's content type. Return the array."""
-    if isinstance(value, list | tuple) and tensor.content_type in ("base64", "datetime"):
+    if isinstance(value, list | tuple) and tensor.content_type in ("base64", "bytes", "datetime"):
         value = plain_array(value, object)
-    array = find_input_codec(tensor.content_type).encode_output(tensor.name, value).data
+    options = {} if tensor.missing is None else {"missing": tensor.missing}  # C13
+    array = find_input_codec(tensor.content_type).encode_output(tensor.name, value, **options).data
     if isinstance(value, np.ndarray) and tensor.content_type in SHIPPED:  # one text per element
         array = array.reshape(value.shape)
     elif not tensor.shape and array.shape == (1, 1):

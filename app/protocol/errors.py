@@ -83,7 +83,7 @@ class InvalidInput(InferenceError): ...
 
 class NoBinaryForm(InvalidInput):
     def __init__(self) -> None:
-        super().__init__("null has no binary form", remedy="use JSON or content type pd_json")
+        super().__init__("null has no binary form", remedy='use JSON, or declare missing="" in METADATA')
 
 
 class InvalidRequest(InvalidInput):

@@ -52,10 +52,11 @@ def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tup
             head["parameters"] = tensor.parameters
         try:
             if binary is True or (binary and tensor.name in binary):
-                blobs.append(to_bytes(tensor.data, datatype))
+                blobs.append(to_bytes(tensor.data if datatype.size else tensor.wire_data(is_binary=True), datatype))
                 head["parameters"] = {**tensor.parameters, "binary_data_size": len(blobs[-1])}
             else:
-                head["data"] = to_json(tensor.data, datatype, nonfinite)
+                data = tensor.data if datatype.size else tensor.wire_data(is_binary=False)
+                head["data"] = to_json(data, datatype, nonfinite)
         except InvalidInput as error:
             raise error.about(tensor.kind, tensor.name) from None
         heads.append(head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from app.protocol.datatypes import Datatype, as_texts, cast_in_range, check_count, object_array, out_of_range, reshape
 from app.protocol.errors import InvalidInput, format_value
 
+RAW = "bytes"  # content type of BYTES tensors whose elements are base64 text in JSON (C12)
 EXACT = 2**53  # from this value on, a float does not represent every integer exactly
 FEW = 16  # for at most this number of floats, a comparison in Python is faster than np.errstate
 
@@ -95,8 +97,16 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
         try:
             return as_texts(array.ravel().tolist())
         except UnicodeDecodeError:
-            remedy = 'request binary output, or declare content_type="base64" in METADATA'
+            remedy = 'request binary output, or use content type "bytes"'
             raise InvalidInput("JSON cannot represent bytes that are not UTF-8 text", remedy=remedy) from None
     if datatype.kind == "f" and nonfinite == "error" and np.count_nonzero(np.isinf(array)):
         raise InvalidInput("JSON cannot represent Infinity", remedy="request binary output, or set JSON_NONFINITE=null")
     return np.ascontiguousarray(array).reshape(-1)
+
+
+def from_base64(text: bytes | str | None, remedy: str = "") -> bytes:
+    """Decode base64 text. Raise InvalidInput with the `remedy` if it is invalid."""
+    try:
+        return b64decode(text, validate=True)  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        raise InvalidInput("invalid base64", got=str(error), remedy=remedy) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -10,22 +11,24 @@ import numpy as np
 import orjson
 
 from app.protocol.binary_tensors import Buffer
-from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
+from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, object_array, reshape
 from app.protocol.envelope import REQUEST, RESPONSE, Members, raise_error, read_object
 from app.protocol.envelope import Parameters as Parameters
 from app.protocol.errors import ConfigurationError, InvalidInput
 from app.protocol.http_body import Binary, HttpMessage, JsonObject, read_http, read_tensors, write_http
+from app.protocol.json_tensors import RAW, from_base64
 
 
 class Tensor:
     """A named array with a datatype.
 
     `data` is required. It is an ndarray, or a value that NumPy can convert to one, such as a list. `shape` defaults to
-    the shape of `data`. The elements of a BYTES tensor are bytes, str, or None for null in JSON.
+    the shape of `data`. The elements of a BYTES tensor are bytes, str, or None for null in JSON. `missing` is a text
+    that stands for null in binary form. It is not sent itself (C13).
     Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
     """
 
-    __slots__ = ("data", "datatype", "name", "parameters")
+    __slots__ = ("data", "datatype", "missing", "name", "parameters")
     kind = "tensor"
 
     def __init__(
@@ -35,6 +38,7 @@ class Tensor:
         shape: Shape | None = None,
         data: Any = ...,
         parameters: JsonObject | None = None,
+        missing: str | None = None,
     ):
         if data is ...:
             remedy = "use data=..., because the third argument is the shape"
@@ -43,15 +47,38 @@ class Tensor:
         if shape is not None and array.shape != tuple(shape):
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
-        self.name, self.datatype, self.data = name, datatype, array
+        self.name, self.datatype, self.data, self.missing = name, datatype, array, missing
         self.parameters: JsonObject = Parameters(parameters or {})
 
     @classmethod
-    def of(cls, name: str, datatype: str, array: np.ndarray, parameters: JsonObject) -> Self:
+    def of(
+        cls, name: str, datatype: str, array: np.ndarray, parameters: JsonObject, missing: str | None = None
+    ) -> Self:
         """Create a tensor without validation. `array` must have the dtype of `datatype`."""
         tensor = cls.__new__(cls)
         tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
+        tensor.missing = missing
         return tensor
+
+    def elements(self) -> list[Any]:
+        """Return the elements in row-major order, with None for missing values (C13)."""
+        elements: list[Any] = self.data.ravel().tolist()
+        gaps = () if self.missing is None else (self.missing, self.missing.encode())
+        return [None if each in gaps else each for each in elements] if gaps else elements
+
+    def wire_data(self, is_binary: bool) -> np.ndarray:
+        """Return the array in binary or JSON form, which differ for content type `bytes` (C12) and for null (C13)."""
+        is_raw = self.datatype == "BYTES" and self.parameters.get("content_type") == RAW
+        if self.missing is None and not is_raw:
+            return self.data
+        elements = self.elements()
+        if is_raw and is_binary:
+            elements = [from_base64(each) if isinstance(each, str) else each for each in elements]
+        elif is_raw:
+            elements = [b64encode(each).decode() if isinstance(each, bytes) else each for each in elements]
+        if is_binary:
+            elements = [self.missing if each is None else each for each in elements]
+        return object_array(elements).reshape(self.data.shape)
 
     @property
     def shape(self) -> list[int]:
@@ -198,12 +225,13 @@ def without_empty(members: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class MetadataTensor:
-    """A declared input or output. In `shape`, -1 is a variable dimension, which can be 0 for an empty batch."""
+    """A declared input or output. In `shape`, -1 is any size, also 0. `missing` is the text for null (C13)."""
 
     name: str
     datatype: str
     shape: list[int]
     content_type: str | None = None
+    missing: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -222,7 +250,7 @@ class MetadataTensor:
 
     def describe(self, is_optional: bool = False) -> dict[str, Any]:
         """Return the JSON object of the tensor in model metadata (R6)."""
-        parameters = without_empty({**self.parameters, "optional": is_optional})
+        parameters = without_empty({**self.parameters, "missing": self.missing, "optional": is_optional})
         head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
         return {**head, "parameters": parameters} if parameters else head
 

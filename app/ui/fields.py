@@ -68,7 +68,7 @@ def create_fields(tensors: list[MetadataTensor], optional: Container[str], examp
 def is_file(tensor: MetadataTensor) -> bool:
     """Return True if users upload the input as files, for example images."""
     content_type = tensor.content_type or ""
-    return tensor.datatype == "BYTES" and (content_type == "base64" or bool(IMAGE.search(content_type)))
+    return tensor.datatype == "BYTES" and (content_type in ("base64", "bytes") or bool(IMAGE.search(content_type)))
 
 
 def kind_of(tensor: MetadataTensor, is_cell: bool) -> str:

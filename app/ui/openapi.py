@@ -20,6 +20,7 @@ MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"
 # Schemas of an element, by content type or by kind of datatype.
 TEXTS: dict[str | None, Json] = {
     "base64": {"type": "string", "contentEncoding": "base64"},
+    "bytes": {"type": "string", "contentEncoding": "base64"},
     "datetime": {"type": ["string", "null"], "description": "ISO 8601"},
     "pd_json": {"type": ["string", "null"], "contentMediaType": "application/json"},
 }

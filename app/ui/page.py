@@ -6,6 +6,7 @@ The page loads no files from other servers. The entry point of its scripts is st
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -63,9 +64,8 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     fields = create_fields(metadata.inputs, plane.optional, tensors)
     inputs = [
         {
-            "name": field.tensor.name,
-            "datatype": field.tensor.datatype,
-            "shape": field.tensor.shape,
+            **asdict(field.tensor),
+            "raw": field.tensor.content_type == "bytes",
             "kind": field.kind,
             "optional": field.optional,
             "contents": datatype_of(field.tensor.datatype).contents,

@@ -22,7 +22,7 @@ METADATA = ModelMetadata(
     name="digits",
     version="1",
     platform="onnx_onnxv1",
-    inputs=[MetadataTensor("image", "BYTES", [-1], content_type="base64")],
+    inputs=[MetadataTensor("image", "BYTES", [-1], content_type="bytes")],
     outputs=[MetadataTensor("digit", "INT64", [-1]), MetadataTensor("probabilities", "FP32", [-1, 10])],
 )
 EXAMPLE = {  # a zero, for the warm-up call, for the startup message and for the documentation of the API
@@ -45,7 +45,7 @@ def load():
 def predict(session, image: list[bytes]):
     """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
 
-    `image`: PNG files, white on black, sent as base64 text, or as bytes with the content type "np".
+    `image`: PNG files, white on black, sent as base64 text in JSON, and as bytes otherwise.
     """
     rows = [pixels(file, row) for row, file in enumerate(image)]
     (probabilities,) = session.run(["probabilities"], {"pixels": np.array(rows, np.float32).reshape(-1, 64)})

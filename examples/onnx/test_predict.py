@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "onnx"
 
 @pytest.fixture(scope="module")
 def infer() -> Iterator[Infer]:
-    """Call the model like clients do: over REST, with JSON and binary tensors, and over gRPC. Images are base64."""
+    """Call the model like clients do: over REST, with JSON and binary tensors, and over gRPC."""
     with serve() as infer:
         yield infer
 
@@ -64,21 +64,13 @@ def test_sizes_and_color_modes(infer: Infer, digits: list[list[Image.Image]]) ->
     np.testing.assert_allclose(answer["probabilities"], answer["probabilities"][[0, 0, 0, 0]], atol=1e-6)
 
 
-def test_binary_files(infer: Infer, digits: list[list[Image.Image]]) -> None:
-    """With content type "np", a file is sent as bytes without base64. JSON cannot carry these."""
-    file = png(digits[5][0])
-    request = InferenceRequest([RequestInput("image", "BYTES", [1], [file], {"content_type": "np"})])
-    with serve(forms=["binary", "grpc"]) as infer_bytes:
-        np.testing.assert_equal(infer_bytes(request), infer(image=[file]))
-
-
-def test_rejects_base64_declared_as_text(infer: Infer, digits: list[list[Image.Image]]) -> None:
-    """Base64 with content type "str" is not decoded and is rejected. Invalid base64 is rejected, too."""
+def test_rejects_base64_as_an_image(infer: Infer, digits: list[list[Image.Image]]) -> None:
+    """Base64 text with content type "str" is not decoded and is rejected. JSON that is not base64 is rejected, too."""
     text = base64.b64encode(png(digits[5][0]))
     with pytest.raises(InvalidInput, match="Image 0: invalid file. Expected a PNG"):
         infer(InferenceRequest([RequestInput("image", "BYTES", [1], [text], {"content_type": "str"})]))
-    with pytest.raises(InvalidInput, match='Input "image": invalid base64'):
-        infer(InferenceRequest([RequestInput("image", "BYTES", [1], ["a picture"])]))
+    with serve(forms=["json"]) as infer_json, pytest.raises(InvalidInput, match='Input "image": invalid base64'):
+        infer_json(InferenceRequest([RequestInput("image", "BYTES", [1], ["a picture"])]))
 
 
 def test_empty_batch(infer: Infer) -> None:

@@ -22,7 +22,7 @@ METADATA = ModelMetadata(
     platform="sklearn_joblib",
     inputs=[
         *(MetadataTensor(name, "FP64", [-1]) for name in NUMBERS),
-        *(MetadataTensor(name, "BYTES", [-1], content_type="str") for name in WORDS),
+        *(MetadataTensor(name, "BYTES", [-1], content_type="str", missing="") for name in WORDS),
     ],
     outputs=[
         MetadataTensor("species", "BYTES", [-1], content_type="str"),
@@ -49,7 +49,7 @@ def load():
 def predict(model, frame: pd.DataFrame):
     """Return the outputs by name. Each column is an input, each row a penguin. Threads can call this concurrently.
 
-    NaN is a missing number. null or "" is missing text, because binary tensors have no null.
+    A missing value is NaN. Clients send null for it, or "" for text if they do not send JSON.
     """
     if np.isinf(frame[NUMBERS]).any(axis=None):
         raise InvalidInput(f"Invalid {', '.join(NUMBERS)}. Expected finite numbers, or NaN for a missing value.")

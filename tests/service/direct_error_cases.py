@@ -40,8 +40,8 @@ def moments(*texts: Any) -> RequestInput:
     return RequestInput("x", "BYTES", data=list(texts), parameters={"content_type": "datetime"})
 
 
-def predictor(content_type: str | None = None, example: Any = None) -> ModelAdapter:
-    metadata = MetadataTensor("x", "FP32", [-1], content_type)
+def predictor(content_type: str | None = None, example: Any = None, missing: str | None = None) -> ModelAdapter:
+    metadata = MetadataTensor("x", "FP32", [-1], content_type, missing)
     module = models.model([metadata], [metadata], lambda _, x: x)
     module.EXAMPLE = example
     return ModelAdapter(module)
@@ -92,6 +92,7 @@ DIRECT = [
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
     Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),
     Direct("metadata with text in FP32", lambda: predictor("str"), ConfigurationError),
+    Direct("metadata with a missing value in FP32", lambda: predictor(missing=SECRET), ConfigurationError),
     Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), ConfigurationError),
     Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), ConfigurationError),
 ]

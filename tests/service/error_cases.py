@@ -110,6 +110,9 @@ def infer(*inputs: Any, **members: Any) -> dict[str, Any]:
     return {"inputs": [MUST, *inputs], "parameters": {"key": SECRET}, **members}
 
 
+AS_DATETIME = {"name": "y", "parameters": {"content_type": "datetime"}}
+
+
 def action_request(action: str, text: str = SECRET, **members: Any) -> dict[str, Any]:
     return infer(tensor("action", [action]), tensor("text", [text]), **members)
 
@@ -201,6 +204,7 @@ REST = [
     rest("deadline exceeded", 504, infer(id=SECRET, parameters={"timeout": 1})),
     rest("content type", BAD, infer(tensor("text", [SECRET], content_type=SECRET))),
     rest("content type of numbers", BAD, infer(tensor("double", [NUMBER], "FP64", content_type="str"))),
+    rest("content type of an output", BAD, infer(outputs=[{"name": "y", "parameters": {"content_type": SECRET}}])),
     rest("codec of the project", BAD, infer(tensor("text", [SECRET], content_type="picky"))),
     rest("null", BAD, infer(tensor("octets", [None, SECRET]))),
     rest("base64", BAD, infer(tensor("images", [SECRET]))),
@@ -226,6 +230,7 @@ REST = [
     raw("malformed chunk", BAD, b"Transfer-Encoding: chunked\r\n", SECRET.encode() + b"\r\n"),
     raw("cut short", BAD, b"Content-Length: 1000\r\n", SECRET.encode()),
     rest("JSON without UTF-8", BAD, action_request("not UTF-8")),
+    rest("output that is not a datetime", BAD, action_request("not UTF-8", outputs=[AS_DATETIME])),
     rest("infinity", BAD, action_request("infinity")),
     rest("null in binary", BAD, action_request("null", parameters={"binary_data_output": True})),
 ]

@@ -11,7 +11,7 @@ MESSAGES = Path(__file__).with_name("messages.txt")
 # Texts of other libraries, which differ between their versions.
 VOLATILE = re.compile(
     r"(?<=Invalid JSON: ).*(?=\.)|(?<=(?:gzip|late) body: )Error.*|(?<=Malformed request: ).*"
-    r"|(?<=nvalid JSON\. Got ).*|(?<=nvalid base64\. Got ).*|(?<=represent a value\. Got ).*"
+    r"|(?<=nvalid JSON\. Got ).*|(?<=nvalid base64\. Got )[^.]*|(?<=represent a value\. Got ).*"
     r"|(?<=message\. Got ).*|(?<=not an array\. Got ).*(?=\. Pad)"
 )
 # Values: a path, what the client sent, names in quotes, lists and numbers.

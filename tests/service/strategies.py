@@ -15,7 +15,7 @@ from tests.service.wires import NUMPY, Sent, json_element, pack
 DATATYPES = [*NUMPY, "BYTES"]
 MEMBERS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data"]
 PARAMETERS = ["content_type", "binary_data_size", "binary_data", "binary_data_output"]
-CONTENT_TYPES = ["np", "str", "base64", "datetime", "pd_json", "pd"]
+CONTENT_TYPES = ["np", "str", "base64", "bytes", "datetime", "pd_json", "pd"]
 SEGMENTS = ["v2", "models", "versions", "1", "infer", "ready", "config", "health", "live", "repository", "index"]
 ROUTES = ["v2", "v2/health/ready", "v2/repository/index", "v2/models/NAME", "v2/models/NAME/versions/1"]
 ENDS = ["ready", "config", "infer", ""]

@@ -95,6 +95,24 @@ def test_missing_dates_and_texts() -> None:
         assert infer(when=dates, town=["a", None, "b", "c"])["gaps"].tolist() == [0, 2, 1, 0]
 
 
+def test_declared_missing_values_and_bytes() -> None:
+    """C12, C13: missing text and dates that METADATA declares, and bytes, are sent and returned in every form."""
+    tensors = [
+        MetadataTensor("text", "BYTES", [-1], content_type="str", missing=""),
+        MetadataTensor("date", "BYTES", [-1], content_type="datetime", missing=""),
+        MetadataTensor("file", "BYTES", [-1], content_type="bytes"),
+    ]
+
+    def predict(_: Any, text: list[str], date: list[datetime], file: list[bytes]) -> dict[str, Any]:
+        return {"text": text, "date": date, "file": file}
+
+    with serve(module(predict, *tensors)) as infer:
+        response = infer(text=["a", None], date=[pd.NaT, datetime(2026, 1, 2)], file=[b"\xff", b""])
+        assert response == {"text": ["a", None], "date": [None, datetime(2026, 1, 2)], "file": [b"\xff", b""]}
+        frame = pd.DataFrame({"text": ["a", None], "date": ["", "2026-01-02"], "file": [b"\xff", b""]})
+        assert infer(frame) == response
+
+
 def test_frames_and_requests() -> None:
     """A DataFrame has one column per input, and a request is sent unchanged."""
 

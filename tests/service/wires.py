@@ -170,6 +170,10 @@ class Rest:
         if outputs is not None:
             wish = {"parameters": {"binary_data": True}} if self.binary else {}
             envelope["outputs"] = [{"name": name, **wish} for name in outputs]
+            for each in envelope["outputs"]:
+                if content_types and each["name"] in content_types:
+                    kind = {"content_type": content_types[each["name"]]}
+                    each["parameters"] = {**each.get("parameters", {}), **kind}
         if request_id is not None:
             envelope["id"] = request_id
         head = json.dumps(envelope).encode()
@@ -245,7 +249,9 @@ class Grpc:
                 if octets:
                     getattr(tensor.contents, CONTENTS[datatype]).extend(octets)
         for name in outputs or ():
-            request.outputs.add(name=name)
+            output = request.outputs.add(name=name)
+            if content_types and name in content_types:
+                output.parameters["content_type"].string_param = content_types[name]
         for name, value in (parameters or {}).items():
             setattr(request.parameters[name], PARAMETERS[type(value)], value)
         return self.send(request)

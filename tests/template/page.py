@@ -36,13 +36,13 @@ def model_with_all_kinds() -> Any:
         MetadataTensor("matrix", "INT64", [-1, 2]),
         MetadataTensor("one", "FP32", [1]),
         MetadataTensor("flag", "BOOL", [1]),
-        MetadataTensor("picture", "BYTES", [-1], "base64"),
+        MetadataTensor("picture", "BYTES", [-1], "bytes"),
     ]
     outputs = [
         MetadataTensor("text back", "BYTES", [-1], "str"),
         MetadataTensor("sums", "INT64", [-1]),
         MetadataTensor("chances", "FP32", [-1, 3]),
-        MetadataTensor("picture back", "BYTES", [-1], "base64"),
+        MetadataTensor("picture back", "BYTES", [-1], "bytes"),
         MetadataTensor("pixels", "UINT8", [-1, 8, 8, 3]),
     ]
 

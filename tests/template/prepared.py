@@ -41,7 +41,7 @@ METADATA = ModelMetadata(
     name="sizes",
     version="1",
     platform="python",
-    inputs=[MetadataTensor("content", "BYTES", [-1], content_type="str")],
+    inputs=[MetadataTensor("content", "BYTES", [-1], content_type="str", missing="")],
     outputs=[MetadataTensor("size", "INT64", [-1])],
 )
 
@@ -98,7 +98,7 @@ def tables(session: Session) -> Iterator[None]:
         (folder / name).mkdir()
     pd.concat([flowers] * 80).to_parquet(folder / "flowers/rows.parquet", index=False)
     (folder / "ray/__init__.py").write_text(RAY)
-    (folder / "reviews.csv").write_text('content\ngood\n""\nbad\n')
+    (folder / "reviews.csv").write_text("content\ngood\nNA\nbad\n")
     (folder / "cat.jpg").write_text("not an image, because the model takes only text")
     (folder / "request.json").write_text(IRIS)
     other = shutil.copytree(folder, folder.with_name("sizes"), symlinks=True)

@@ -135,6 +135,40 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     assert data["te'xt"] == TEXTS
 
 
+def test_calls_of_files_and_missing_text(visit: Open, serve: Serve) -> None:
+    """C12, C13: each call sends files and missing text in its form, and the form sends base64 text for files."""
+    tensors = [
+        MetadataTensor("raw", "BYTES", [-1], "bytes"),
+        MetadataTensor("text", "BYTES", [-1], "base64"),
+        MetadataTensor("gap", "BYTES", [-1], "str", missing="NA"),
+    ]
+
+    def echo(_: Any, inputs: dict[str, np.ndarray]) -> dict[str, Any]:
+        return inputs
+
+    module = models.model(tensors, tensors, echo)
+    encoded = base64.b64encode(PNG).decode()
+    module.EXAMPLE = {"raw": [PNG], "text": [encoded], "gap": ["a", None]}
+    page = visit(serve(module).address)
+    sent = predict(page)
+    found = shown(page)
+    assert json.loads(arguments(found["curl"])[-1]) == sent
+    assert [each["data"] for each in sent["inputs"]] == [[encoded], [encoded], ["a", None]]
+    expect(page.get_by_role("img", name="raw, row 0")).to_be_visible()
+    for label in ("raw", "text"):
+        page.get_by_label(label).set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2})
+    twice = base64.b64encode(PNG * 2).decode()
+    assert [each["data"] for each in predict(page)["inputs"]] == [[twice], [twice], ["a", None]]
+    message = Parse(arguments(found["grpcurl"])[2], ModelInferRequest())
+    contents = [list(each.contents.bytes_contents) for each in message.inputs]
+    assert contents == [[PNG], [encoded.encode()], [b"a", b"NA"]]
+    assert "Missing text" not in found["python"] + found["grpcurl"]
+    assert "from base64 import b64decode\n" in found["python"]
+    assert f'("raw", "BYTES", [1], [b64decode("{encoded}")]),' in found["python"]
+    assert f'("text", "BYTES", [1], ["{encoded}"]),' in found["python"]
+    assert '("gap", "BYTES", [2], ["a", "NA"]),' in found["python"]
+
+
 def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:
     """Only JSON has missing text, and grpcurl cannot send FP16 and BF16: a comment replaces the calls of others."""
 

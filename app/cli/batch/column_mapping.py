@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from app.cli.batch.files import CONTENTS
 from app.cli.common import Failure
-from app.codecs import Base64Codec, DatetimeCodec
-from app.codecs.frames import decode_datetimes, encode_column
+from app.codecs import Base64Codec, BytesCodec, DatetimeCodec
+from app.codecs.frames import NO_TIME, decode_datetimes
 from app.codecs.strings import text_list
+from app.inference.example import apply_metadata
 from app.protocol.datatypes import bytes_array, datatype_of, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
@@ -60,6 +61,7 @@ class ColumnMapping:
                 inputs.append(RequestInput(tensor.name, tensor.datatype, data=array))
             except InferenceError as error:
                 raise error.about("input", tensor.name) from None
+        apply_metadata(inputs, [tensor for tensor, _ in self.inputs])
         return InferenceRequest(inputs)
 
 
@@ -117,7 +119,7 @@ def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
         column = column.flatten()
     values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     try:
-        array = to_texts(values, tensor.content_type) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
+        array = to_texts(values, tensor) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidInput("invalid value", expected=tensor.datatype, got=str(error)) from None
     return array.reshape(shape)
@@ -144,17 +146,19 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     return np.asarray(numbers.to_numpy(zero_copy_only=False))
 
 
-def to_texts(values: pa.Array, content_type: str | None) -> np.ndarray:
+def to_texts(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     """Return text, bytes or datetimes (as ISO 8601) in the format of the content type."""
+    is_moment = tensor.content_type == DatetimeCodec.ContentType
+    missing = NO_TIME if tensor.missing is None else tensor.missing
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return encode_column(values.to_pandas()).array
+        return DatetimeCodec.encode(values.to_pylist(), missing=missing)[1].reshape(-1)
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         elements = values.to_pylist()
-        if content_type == Base64Codec.ContentType:
+        if tensor.content_type == Base64Codec.ContentType:
             return Base64Codec.encode(elements)[1].reshape(-1)
         return object_array(elements)
     elements = values.cast(pa.string()).to_pylist()
-    return object_array([each or "NaT" for each in elements] if content_type == DatetimeCodec.ContentType else elements)
+    return object_array([each or missing for each in elements] if is_moment else elements)
 
 
 def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str, pa.Array]:
@@ -180,13 +184,13 @@ def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str,
 
 
 def _values(output: ResponseOutput, format_name: str) -> pa.Array:
-    """Return the values as text or numbers. Parquet keeps types, and BYTES without a content type are binary."""
-    array, content_type = output.data.ravel(), output.parameters.get("content_type")
+    """Return the values as text or numbers. Parquet keeps types: BYTES with content type `bytes` or none are binary."""
+    array, content_type = output.wire_data(is_binary=False).ravel(), output.parameters.get("content_type")
     is_parquet = format_name == "parquet"
     if is_parquet and content_type == DatetimeCodec.ContentType:
         return pa.array(decode_datetimes(output), from_pandas=True)
-    if is_parquet and output.datatype == "BYTES" and not content_type:
-        return pa.array(bytes_array(array).tolist(), pa.binary())
+    if is_parquet and output.datatype == "BYTES" and content_type in (None, BytesCodec.ContentType):
+        return pa.array(bytes_array(output.wire_data(is_binary=True).ravel()).tolist(), pa.binary())
     if output.datatype == "BYTES":
         return pa.array(text_list(array.tolist()), pa.string())
     array = array.astype(np.float32) if output.datatype == "FP16" else array

@@ -30,9 +30,7 @@ Examples:
 @click.option(
     "--delimiter", type=click.Choice(DELIMITERS), default=",", metavar="[, ; | tab]", help="CSV delimiter. [default: ,]"
 )
-@click.option(
-    "--na-value", metavar="TEXT", help="Missing value in CSV, such as NA. Text inputs need rest-json.  [default: none]"
-)
+@click.option("--na-value", metavar="TEXT", help="Missing value in CSV, such as NA.  [default: none]")
 @click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in order.  [default: all]")
 @click.option("--keep-columns", is_flag=True, help="Write the columns that no input takes, before the results.")
 @click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request.  [default: about 1 MiB]")

@@ -24,6 +24,7 @@ from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
 from app.cli.client import ServiceClient
 from app.cli.common import Failure, one_line, show_json
+from app.inference.example import apply_metadata
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.protocol.types import ModelMetadata
@@ -69,6 +70,7 @@ class Job:
         with ExitStack() as stack:
             self.output = stack.enter_context(closing(Output(Path(options["output"]), options["output_format"], files)))
             model, optional = read_model(service)
+            self.outputs = model.outputs
             batch_rows = options["batch_size"] or default_batch(model)
             self.source = Source(files, options["format_name"], batch_rows, delimiter, options["na_value"])
             stack.enter_context(closing(self.source.tables))
@@ -115,8 +117,9 @@ class Job:
         """Send the rows. Return the encoded results."""
         try:
             outputs = self.client.infer(self.mapping.request(table)).outputs
+            apply_metadata(outputs, self.outputs)
         except NoBinaryForm as missing:
-            missing.remedy = "use --transport rest-json"
+            missing.remedy = 'use --transport rest-json, or declare missing="" in METADATA'
             raise
         for output in outputs:
             if output.shape[:1] != [len(table)]:

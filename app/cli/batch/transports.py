@@ -58,21 +58,21 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     path = service.model_path(name)
     found = _call(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
     try:
-        inputs = [_read_tensor(each) for each in found["inputs"]]
+        inputs, outputs = (list(map(_read_tensor, each)) for each in (found["inputs"], found.get("outputs", ())))
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
     with suppress(Failure, LookupError, TypeError):  # other servers may not support the model configuration
         config = _call(service, "ModelConfig", name=name)["config"] if is_grpc else service.get(f"{path}/config")
         optional = {each["name"] for each in config["input"] if each.get("optional")}
-    return ModelMetadata(name, "", "", inputs, []), optional
+    return ModelMetadata(name, "", "", inputs, outputs), optional
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
-    content_type = (head.get("parameters") or {}).get("content_type")
-    if isinstance(content_type, dict):  # an InferParameter of gRPC
-        content_type = content_type["string_param"]
-    return MetadataTensor(head["name"], head["datatype"], [int(size) for size in head["shape"]], content_type)
+    said = (head.get("parameters") or {}).items()
+    found = {name: each.get("string_param") if isinstance(each, dict) else each for name, each in said}  # as in gRPC
+    shape = [int(size) for size in head["shape"]]
+    return MetadataTensor(head["name"], head["datatype"], shape, found.get("content_type"), found.get("missing"))
 
 
 def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:

@@ -27,13 +27,14 @@ function curl(inputs, model, url) {
 function python(inputs, model, root) {
   if (inputs.some(isIncomplete)) return NO_NULL;
   const tensors = inputs.map((each) => {
-    const data = each.data.map((text) => LITERALS[text] ?? text);
+    const data = withoutNull(each).map((text) => (each.raw ? `b64decode(${text})` : (LITERALS[text] ?? text)));
     return `    (${JSON.stringify(each.name)}, "${each.datatype}", [${each.shape.join(", ")}], [${data.join(", ")}]),`;
   });
   const tls = root.protocol === "https:" ? ", ssl=True" : "";
   const headers = model.keys ? `, headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}` : "";
   return [
     ...(model.keys ? ["import os", ""] : []),
+    ...(inputs.some((each) => each.raw) ? ["from base64 import b64decode", ""] : []),
     "import numpy as np",
     "from tritonclient.http import InferenceServerClient, InferInput",
     "from tritonclient.utils import triton_to_np_dtype",
@@ -62,10 +63,9 @@ function grpcurl(inputs, model) {
   const tls = model.tls ? "" : "-plaintext ";
   const certificate = model.certificates ? "-cert CLIENT.crt -key CLIENT.key " : "";
   const tensors = inputs.map((each) => {
-    const { contents } = model.inputs.find((input) => input.name === each.name);
-    const data = each.data.map((text) => typed(text, each.datatype));
+    const data = withoutNull(each).map((text) => (each.raw ? text : typed(text, each.datatype)));
     const head = `"name":${JSON.stringify(each.name)},"shape":[${each.shape}],"datatype":"${each.datatype}"`;
-    return `{${head},"contents":{"${contents}":[${data}]}}`;
+    return `{${head},"contents":{"${each.contents}":[${data}]}}`;
   });
   const body = `{"model_name":${JSON.stringify(model.name)},"inputs":[${tensors}]}`;
   const target = `${quoted(`${location.hostname}:${model.grpcPort}`)} ${METHOD}`;
@@ -92,6 +92,10 @@ function quoted(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
-function isIncomplete({ datatype, data }) {
-  return datatype === "BYTES" && data.includes("null");
+function isIncomplete({ datatype, missing, data }) {
+  return datatype === "BYTES" && missing === null && data.includes("null");
+}
+
+function withoutNull({ datatype, missing, data }) {
+  return datatype === "BYTES" ? data.map((text) => (text === "null" ? JSON.stringify(missing) : text)) : data;
 }

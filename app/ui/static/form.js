@@ -130,12 +130,12 @@ async function readFiles(files, input) {
   return Promise.all([...files].map(read));
 }
 
-/** Return the tensor. `flat` data gets the declared shape if it fits. Other data gets the shape `seen`. */
-function tensor({ name, datatype, shape: declared }, data, seen = [data.length], flat = true) {
+/** Return the input with its data. `flat` data gets the declared shape if it fits. Other data gets the shape `seen`. */
+function tensor({ shape: declared, ...input }, data, seen = [data.length], flat = true) {
   const open = declared.filter((size) => size === -1).length;
   const rest = declared.reduce((product, size) => (size === -1 ? product : product * size), 1);
   const count = rest && data.length / rest;
   const fits = open === 0 || (open === 1 && Number.isInteger(count));
   const shape = flat && fits ? declared.map((size) => (size === -1 ? count : size)) : seen;
-  return { name, shape, datatype, data };
+  return { ...input, shape, data };
 }

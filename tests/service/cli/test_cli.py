@@ -137,6 +137,24 @@ def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
     assert command("check", "--transport", "rest-json", folder=project).returncode == 0
 
 
+def test_check_sends_each_form_of_bytes_and_gaps(tmp_path: Path) -> None:
+    """C12, C13: check sends bytes and missing values in the form of each transport. It suggests `bytes` for bytes."""
+    project = make_project(tmp_path)
+    kinds = {"one": None, "two": "base64", "three": "bytes", "four": "str"}
+    tensors = [f'MetadataTensor("{name}", "BYTES", [-1], {kind!r})' for name, kind in kinds.items()]
+    tensors.append('MetadataTensor("gap", "BYTES", [-1], "str", missing="")')
+    edit(project, '"x", "FP32", [-1])', f'"x", "FP32", [-1]), {", ".join(tensors)}')
+    declared = ", ".join(f"{name}: list[bytes]" for name in kinds)
+    edit(project, "x: np.ndarray", f"x: np.ndarray, {declared}, gap: list[str]")
+    example = {"one": ["a"], "two": ["YQ=="], "three": [b"\xff"], "four": ["a"], "gap": [None, "a"]}
+    edit(project, '"x": [1.0, 2.0]', f'"x": [1.0, 2.0], **{example!r}')
+    edit(project, "    return {", '    assert (two, three, gap) == ([b"a"], [b"\\xff"], [None, "a"])\n    return {')
+    done = command("check", "--json", folder=project)
+    assert done.returncode == 0, done.stderr
+    reason = 'declare content_type="bytes", so that JSON clients can send base64 text and other clients bytes'
+    assert json.loads(done.stdout)["warnings"] == [f'input "{name}": {reason}' for name in ("one", "two")]
+
+
 def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
     """Without EXAMPLE, the error mentions that the request was generated, because its values may cause the error."""
     project = make_project(tmp_path)

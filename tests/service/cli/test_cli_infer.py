@@ -93,7 +93,7 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
     assert texts("--na-value", "NA") == ["", None, "007"]
     for transport in "rest-binary", "grpc":
         output = infer(path, "--na-value", "", status=1, transport=transport).stderr
-        assert 'Input "text": null has no binary form. Use --transport rest-json.' in output
+        assert 'Input "text": null has no binary form. Use --transport rest-json, or declare missing="" in' in output
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
             broken(takes_a_frame, [MetadataTensor("age", "FP32", [])]),
             r'"age": invalid shape. Expected .-1. .*, got \[\]',
         ),
-        (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, datetime, np, pd_json, str"),
+        (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, bytes, datetime, np, pd_json, str"),
         (broken(takes_x, [declared("pd")]), "METADATA, .*for an input or output, got pd"),
         (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*for an input or output, got nonsense"),
         (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA: .*np, pd, str for a request, got nonsense"),

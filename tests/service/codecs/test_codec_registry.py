@@ -11,6 +11,7 @@ import pytest
 
 from app.codecs import (
     Base64Codec,
+    BytesCodec,
     DatetimeCodec,
     InputCodec,
     NumpyCodec,
@@ -29,13 +30,13 @@ from app.codecs.base import input_codecs, request_codecs
 from app.protocol.errors import InvalidInput
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 
-INPUT_CODECS = [NumpyCodec, StringCodec, Base64Codec, DatetimeCodec, PandasJsonCodec]
+INPUT_CODECS = [NumpyCodec, StringCodec, BytesCodec, Base64Codec, DatetimeCodec, PandasJsonCodec]
 
 
 @pytest.mark.parametrize("named", ["nonsense", "", None, 5, [], {}])
 def test_find_codec_rejects_unknown_content_types(named: Any) -> None:
     """C2, C3: the error for an unknown content type lists the known content types of that level."""
-    with pytest.raises(InvalidInput, match="base64, datetime, np, pd_json, str for an input or output"):
+    with pytest.raises(InvalidInput, match="base64, bytes, datetime, np, pd_json, str for an input or output"):
         find_input_codec(named)
     with pytest.raises(InvalidInput, match="np, pd, str for a request"):
         find_request_codec(named)
@@ -77,7 +78,9 @@ def test_registers_input_codecs(registries: None) -> None:
     assert NumpyRequestCodec.decode_request(InferenceRequest([input_tensor])) == "ABC"
     assert Upper.can_encode("a")
     assert not Upper.can_encode(b"a")
-    with pytest.raises(InvalidInput, match="base64, datetime, lower, np, pd_json, str, upper for an input or output"):
+    with pytest.raises(
+        InvalidInput, match="base64, bytes, datetime, lower, np, pd_json, str, upper for an input or output"
+    ):
         find_input_codec("other")
     with pytest.raises(InvalidInput, match="np, pd, str for a request"):
         find_request_codec("upper")
@@ -146,7 +149,7 @@ def test_registers_request_codecs(registries: None) -> None:
 
 def test_fixture_removes_registered_codecs() -> None:
     """C10: the registries fixture has removed the codecs that the previous tests registered."""
-    assert sorted(input_codecs) == ["base64", "datetime", "np", "pd_json", "str"]
+    assert sorted(input_codecs) == ["base64", "bytes", "datetime", "np", "pd_json", "str"]
     assert sorted(request_codecs) == ["np", "pd", "str"]
 
 

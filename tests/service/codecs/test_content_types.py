@@ -111,9 +111,8 @@ def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: A
     """C2: an unknown content type on an input is rejected. The error names the input and the known content types."""
     response = serve(describing_model(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text.startswith(
-        'Input "x": invalid content_type. Expected one of base64, datetime, np, pd_json, str for an input or output'
-    )
+    known = "base64, bytes, datetime, np, pd_json, str for an input or output"
+    assert response.text.startswith(f'Input "x": invalid content_type. Expected one of {known}')
     assert response.text.endswith("got {}.".format(named or '""'))
 
 
@@ -146,7 +145,7 @@ def test_rejects_codecs_without_a_content_type() -> None:
         register_input_codec(InputCodec)
 
 
-@pytest.mark.parametrize("content_type", [None, "str", "base64", "datetime", "pd_json"])
+@pytest.mark.parametrize("content_type", [None, "str", "base64", "bytes", "datetime", "pd_json"])
 def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> None:
     """The service accepts the example request that it prints at startup."""
     service = serve(describing_model(np.ndarray, declared(content_type)))
@@ -210,7 +209,7 @@ def test_unknown_content_type_in_json_returns_400(serve, named: Any) -> None:
         ]
     }
     text = error_message(serve(describing_model(np.ndarray)).rest.post(envelope), 400)
-    known = "base64, datetime, np, pd_json, str"
+    known = "base64, bytes, datetime, np, pd_json, str"
     assert text == f'Input "x": invalid content_type. Expected one of {known} for an input or output, got {named}.'
 
 

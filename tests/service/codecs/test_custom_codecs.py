@@ -70,7 +70,7 @@ def test_custom_input_codec(serve, bits: str) -> None:
     np.testing.assert_array_equal(decoded, expected[::-1])
     assert response.content_types == {"upside down": "png"}
     unknown = service.forms[bits].infer([("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"})
-    assert "base64, datetime, np, pd_json, png, str for an input or output" in unknown.text
+    assert "base64, bytes, datetime, np, pd_json, png, str for an input or output" in unknown.text
 
 
 def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:

@@ -96,7 +96,8 @@ def test_arbitrary_paths(service, path: list[str], method: str) -> None:
 def test_generated_requests_are_valid(service, made: tuple[dict, bytes]) -> None:
     """R7, B3: the requests that the next tests change are valid, so the changes reach every check."""
     envelope, blobs = made
-    envelope.pop("parameters", None)  # a content type may not fit the inputs
+    for each in (envelope, *envelope.get("outputs", ())):  # a content type may not fit the inputs and outputs
+        each.pop("parameters", None)
     envelope["id"] = "42"
     assert service.rest.post(envelope, blobs).status_code == 200
 

@@ -23,6 +23,7 @@ PAGES = ["/v2/docs", "/v2/docs/", "/v2/models/test/docs", "/v2/models/test/docs/
 TYPED = [
     ("datetime", "BYTES", [-1], "datetime"),
     ("base64", "BYTES", [-1, 1], "base64"),
+    ("bytes", "BYTES", [-1], "bytes"),
     ("cells", "BYTES", [-1], "pd_json"),
     ("flags", "BOOL", [2, 2], None),
     ("scalar", "UINT64", [], None),

@@ -159,6 +159,7 @@ def test_page_before_model_is_ready(serve) -> None:
         (MetadataTensor("x", "BYTES", [-1], "str"), ["[1]"], "lines", '["[1]"]'),
         (MetadataTensor("x", "BYTES", [-1, 2]), [["a, b", None], ["[c", ""]], "grid", '"a, b", \n"[c", ""'),
         (MetadataTensor("x", "BYTES", [-1], "base64"), ["dGV4dA=="], "file", "dGV4dA=="),
+        (MetadataTensor("x", "BYTES", [-1], "bytes"), ["dGV4dA=="], "file", "dGV4dA=="),
         (MetadataTensor("x", "BYTES", [1], "image/png"), [], "file", ""),
     ],
     ids=str,

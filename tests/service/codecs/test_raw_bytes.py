@@ -1,0 +1,249 @@
+"""The content type `bytes`: base64 text in JSON, and the bytes themselves in other forms."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app.codecs import BytesCodec, NumpyRequestCodec, PandasCodec
+from app.protocol.errors import InvalidInput
+from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput, ResponseOutput
+from grpc_service import converters
+from tests.service import models
+from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch
+from tests.service.codecs.content_type_models import declared, describing_model, got, returning
+
+FILES = [b"\x89PNG\r\n", b"", b"\xff\x00", b"text"]
+RAW = MetadataTensor("y", "BYTES", [-1], content_type="bytes")
+
+
+def in_form(form: str, files: list[bytes] = FILES) -> list[Any]:
+    """Return the elements that a client of this form sends or receives."""
+    return [b64encode(each) for each in files] if form == "rest json" else files
+
+
+def echo(annotation: Any = list[bytes], content_type: str | None = "bytes") -> Any:
+    def predict(_: Any, x: Any) -> Any:
+        return x
+
+    predict.__annotations__["x"] = annotation
+    outputs = [MetadataTensor("y", "BYTES", [-1], content_type=content_type)]
+    return models.model([MetadataTensor("x", "BYTES", [-1], content_type=content_type)], outputs, predict)
+
+
+@pytest.mark.parametrize("annotation", [list[bytes], np.ndarray])
+def test_files_have_the_natural_form_of_each_transport(serve, form: str, annotation: Any) -> None:
+    """C12: inputs and outputs are base64 text in JSON, and bytes in binary data and on gRPC."""
+    response = serve(echo(annotation)).forms[form].infer([("x", "BYTES", [4], in_form(form))])
+    assert response.kind == "ok", response.text
+    assert response.outputs == {"y": ("BYTES", [4], in_form(form))}
+    assert response.content_types == {"y": "bytes"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "metadata", "named"),
+    [
+        (list[bytes], "bytes", None),
+        (list[bytes], None, "bytes"),
+        (list[bytes], "base64", "bytes"),
+        (list[bytes], "str", "bytes"),
+        (np.ndarray, "bytes", None),
+        (np.ndarray, None, "bytes"),
+        (dict[str, np.ndarray], "bytes", None),
+        (pd.DataFrame, "bytes", None),
+        (pd.DataFrame, "np", "bytes"),
+        (pd.DataFrame, "base64", "bytes"),
+    ],
+)
+def test_predict_receives_bytes(serve, form: str, annotation: Any, metadata: str | None, named: str | None) -> None:
+    """C2, C12: METADATA or the client selects `bytes`, and predict() receives bytes from every transport."""
+    tensor = declared(metadata)
+
+    def predict(_: Any, x: Any) -> Any:
+        value = x["x"] if isinstance(x, dict | pd.DataFrame) else x
+        return [repr(list(value))]
+
+    predict.__annotations__["x"] = annotation
+    service = serve(models.model([tensor], [MetadataTensor("y", "BYTES", [1])], predict))
+    sent = ("x", "BYTES", [4, 1], in_form(form))
+    response = service.forms[form].infer([sent], content_types={"x": named} if named else None)
+    assert got(response) == repr(FILES)
+
+
+def test_base64_keeps_its_meaning(serve, form: str) -> None:
+    """C12: a client that names `base64` sends base64 text in every form, also if METADATA declares `bytes`."""
+    sent = ("x", "BYTES", [4], [b64encode(each) for each in FILES])
+    for metadata in "bytes", "base64":
+        service = serve(describing_model(list[bytes], declared(metadata)))
+        assert got(service.forms[form].infer([sent], content_types={"x": "base64"})) == f"list {FILES!r}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        FILES,
+        np.array(FILES, object),
+        pd.Series(FILES),
+        pd.DataFrame({"y": FILES}),
+        (FILES,),
+        InferenceResponse([BytesCodec.encode_output("y", FILES)]),
+        InferenceResponse([ResponseOutput("y", "BYTES", data=[b64encode(each).decode() for each in FILES])]),
+    ],
+    ids=["list", "array", "series", "frame", "tuple", "response", "base64"],
+)
+def test_outputs_accept_every_type_of_result(serve, form: str, value: Any) -> None:
+    """C12: an output with content type `bytes` accepts bytes in each form of a result, and base64 text in a tensor."""
+    response = serve(returning(value, RAW)).forms[form].infer([])
+    assert response.kind == "ok", response.text
+    assert response.outputs == {"y": ("BYTES", [4], in_form(form))}
+
+
+@pytest.mark.parametrize(
+    ("shape", "value"), [([-1, 2], [[b"\xff", b""], [b"a", b"b"]]), ([], b"\xff"), ([1, 1], [[b"a"]])]
+)
+def test_outputs_of_any_rank(serve, form: str, shape: list[int], value: Any) -> None:
+    """C12: an output with content type `bytes` has the declared rank."""
+    response = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, "bytes"))).forms[form].infer([])
+    elements = np.array(value, object).ravel().tolist()
+    assert response.outputs == {"y": ("BYTES", list(np.shape(np.array(value, object))), in_form(form, elements))}
+
+
+@pytest.mark.parametrize("metadata", ["bytes", None])
+def test_batches_mix_all_forms(serve, metadata: str | None) -> None:
+    """C12: requests of all forms can share a batch, and each response has the form of its request."""
+    calls = []
+
+    def predict(_: Any, x: list[bytes]) -> list[bytes]:
+        calls.append(len(x))
+        return x
+
+    module = models.model([declared(metadata)], [RAW], predict)
+    content_types = None if metadata else {"x": "bytes"}
+    sent = [
+        {"form": form, "inputs": [("x", "BYTES", [1], in_form(form, [each]))], "content_types": content_types}
+        for form, each in zip(ALL_FORMS, FILES, strict=True)
+    ]
+    responses = infer_in_one_batch(serve, module, sent)
+    assert calls == [4]
+    assert [each.outputs["y"][2] for each in responses] == [
+        in_form(form, [each]) for form, each in zip(ALL_FORMS, FILES, strict=True)
+    ]
+
+
+def test_batches_keep_errors_apart(serve) -> None:
+    """C12: text that is not base64 does not affect the other requests of its batch."""
+    texts = ["YQ==", "not base64"]
+    sent = [{"form": "rest json", "inputs": [("x", "BYTES", [1], [each])]} for each in texts]
+    good, bad = infer_in_one_batch(serve, echo(), sent)
+    assert good.outputs["y"][2] == [b"YQ=="]
+    assert bad.text.startswith('Input "x": invalid base64. Got ')
+
+
+@pytest.mark.parametrize("element", ["YQ=", "Y Q==", "é", "_-==", None])
+def test_rejects_json_that_is_not_base64(serve, element: str) -> None:
+    """C12: in JSON, an element that is not base64 is rejected."""
+    response = serve(echo()).rest.infer([("x", "BYTES", [1], [element])])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Input "x": invalid base64. Got ')
+
+
+@pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
+def test_error_for_raw_bytes_as_base64_names_bytes(serve, bits: str) -> None:
+    """C12: if base64 text was expected and the data is not base64, the error message mentions `bytes`."""
+    response = serve(describing_model(list[bytes], declared("base64"))).forms[bits].infer([("x", "BYTES", [4], FILES)])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.startswith('Input "x": invalid base64. Got ')
+    assert response.text.endswith('Send base64 text, or declare content_type="bytes" in METADATA for raw bytes.')
+
+
+def test_error_for_binary_output_in_json_names_bytes(serve) -> None:
+    """R14, C12: if an output is not UTF-8, the error message recommends binary output or the content type `bytes`."""
+    response = serve(returning([b"\xff"], MetadataTensor("y", "BYTES", [-1]))).rest.infer([])
+    assert response.kind == "INVALID_ARGUMENT"
+    assert response.text.endswith('Request binary output, or use content type "bytes".')
+
+
+def test_requests_of_clients(serve) -> None:
+    """C4, C12: BytesCodec encodes requests that JSON represents as base64 text, and other forms as bytes."""
+    tensor = BytesCodec.encode_input("x", FILES)
+    assert (tensor.shape, tensor.parameters) == ([4, 1], {"content_type": "bytes"})
+    request = InferenceRequest([tensor])
+    for body in (request.to_json(), request.to_http(binary=False)[0]):
+        assert json.loads(body)["inputs"][0]["data"] == [each.decode() for each in in_form("rest json")]
+    assert request.to_dict()["inputs"][0]["parameters"] == {"content_type": "bytes"}
+    binary, _ = request.to_http()
+    assert all(each in binary for each in FILES)
+    assert BytesCodec.decode_input(RequestInput(**request.to_dict()["inputs"][0])) == FILES
+    message, raws = converters.parse_request(converters.write_request(request))
+    assert BytesCodec.decode_input(converters.read_request(message, raws).inputs[0]) == FILES
+    for headers in ({}, {"Content-Type": "application/json"}):
+        client = serve(echo()).client
+        response = client.post("/v2/models/test/infer", data=request.to_json(), headers=headers)
+        assert (
+            BytesCodec.decode_output(InferenceResponse.from_http(response.data, dict(response.headers)).outputs[0])
+            == FILES
+        )
+
+
+def test_responses_for_clients() -> None:
+    """C4, C12: BytesCodec decodes responses of every form, and also encodes them."""
+    response = InferenceResponse([BytesCodec.encode_output("y", FILES)], "m", "1")
+    for decoded in (
+        InferenceResponse.from_dict(response.to_dict()),
+        InferenceResponse.from_http(*response.to_http(binary=True)),
+        InferenceResponse.from_http(*response.to_http(binary=False)),
+        converters.read_response(converters.write_response(response, raw=True)),
+        converters.read_response(converters.write_response(response, raw=False)),
+    ):
+        assert BytesCodec.decode_output(decoded.outputs[0]) == FILES
+        assert NumpyRequestCodec.decode_response(decoded) == FILES
+        assert PandasCodec.decode_response(decoded)["y"].tolist() == FILES
+
+
+def test_base64_text_in_a_tensor_is_sent_as_bytes() -> None:
+    """C12: str elements of a tensor with content type `bytes` are base64 text, also if the tensor is sent in binary."""
+    texts = [each.decode() for each in in_form("rest json")]
+    request = InferenceRequest([RequestInput("x", "BYTES", data=texts, parameters={"content_type": "bytes"})])
+    assert request.to_dict()["inputs"][0]["data"] == texts
+    message, raws = converters.parse_request(converters.write_request(request))
+    assert converters.read_request(message, raws).inputs[0].data.tolist() == FILES
+    request.inputs[0].data[0] = "no base64"
+    with pytest.raises(InvalidInput, match='Input "x": invalid base64'):
+        request.to_http()
+
+
+@pytest.mark.parametrize(
+    ("payload", "elements"),
+    [(FILES, FILES), ("é", ["é".encode()]), (b"a", [b"a"]), (np.array(["a", "b"]), [b"a", b"b"]), ([], [])],
+)
+def test_codec_encodes_bytes_and_text(payload: Any, elements: list[bytes]) -> None:
+    """C7, C12: BytesCodec encodes bytes, and text as UTF-8. A bare scalar counts as a list of one."""
+    tensor = BytesCodec.encode_input("x", payload)
+    assert (tensor.datatype, tensor.data.ravel().tolist()) == ("BYTES", elements)
+    assert BytesCodec.decode_input(tensor) == elements
+
+
+@pytest.mark.parametrize("payload", [[None], None, [1], {b"a"}])
+def test_codec_rejects_other_values(payload: Any) -> None:
+    """C12: BytesCodec rejects values that are neither bytes nor text."""
+    assert not BytesCodec.can_encode(payload)
+    with pytest.raises(InvalidInput):
+        BytesCodec.encode_input("x", payload)
+
+
+def test_example_is_in_json_form(serve) -> None:
+    """C12: bytes in EXAMPLE are base64 text in the example request. EXAMPLE can also contain base64 text."""
+    for files in (FILES, [each.decode() for each in in_form("rest json")]):
+        module = echo()
+        module.EXAMPLE = {"x": files}
+        del module.warm_up
+        service = serve(module)
+        service.plane.load()
+        service.plane.warm_up()
+        (tensor,) = service.plane.example()["inputs"]
+        assert tensor["data"] == [each.decode() for each in in_form("rest json")]
