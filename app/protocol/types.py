@@ -197,7 +197,7 @@ class InferenceResponse(Message):
     model_version: str | None = None
     id: str | None = None
     parameters: JsonObject = field(default_factory=Parameters)
-    error: str | None = None
+    error: str | None = field(default=None, repr=False)
     kind, members, tensors = "response", RESPONSE, ("outputs", ResponseOutput)
 
     def __post_init__(self) -> None:
