@@ -1,6 +1,9 @@
 # Targets of the template's repository. Projects do not get this file.
 .PHONY: docs clean-docs new values conformance fuzz chaos bench matrix audit example-locks
 
+# The tests start hundreds of processes that import the same packages.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 # `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
 FAST_TESTS = $(addprefix tests/service/,protocol codecs config inference rest grpc_service ui) \
@@ -62,9 +65,9 @@ $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
 bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, Triton, BentoML, and Flask and grpcio without a model
 	$(BIN)/python -m benchmarks $(ARGS)
 
-$(VENV)-audit/.made:
-	@$(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check bandit pip-audit
+$(VENV)-audit/.made: | $(VENV)/.lock
+	@$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(@D)
+	@$(BIN)/uv pip install --quiet --python $(@D) bandit pip-audit
 	@touch $@
 
 audit: $(VENV)-audit/.made $(VENV)/.serve  ## find known vulnerabilities in the code and in its packages

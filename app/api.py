@@ -10,11 +10,14 @@ from app.protocol.types import (
     InferenceResponse,
     MetadataTensor,
     ModelMetadata,
+    Parameters,
     RequestInput,
+    RequestOutput,
     ResponseOutput,
 )
 
-__all__ = ["InferenceRequest", "InferenceResponse", "MetadataTensor", "ModelMetadata", "RequestInput", "ResponseOutput"]
+__all__ = ["InferenceRequest", "InferenceResponse", "MetadataTensor", "ModelMetadata", "Parameters"]
+__all__ += ["RequestInput", "RequestOutput", "ResponseOutput"]
 __all__ += ["ConfigurationError", "InferenceError", "InvalidInput", "ModelError", "model_file", "read_settings"]
 __all__ += ["InputCodec", "PandasCodec", "RequestCodec", "StringCodec"]
 __all__ += ["register_input_codec", "register_request_codec"]

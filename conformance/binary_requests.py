@@ -44,7 +44,7 @@ def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, si
 def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
     """Return the JSON and the binary data of a response (B7)."""
     success(reply)
-    assert LENGTH in reply.headers
+    assert LENGTH in reply.headers, f"expected the header {LENGTH}, got {reply}"
     length = int(reply.headers[LENGTH])
     return json.loads(reply.data[:length]), reply.data[length:]
 
@@ -52,4 +52,5 @@ def read(reply: Reply) -> tuple[dict[str, Any], bytes]:
 def check_next_request(rest: Rest) -> None:
     """Check that the connection accepts the next request."""
     made, blob = tensor("int16")
-    assert read(rest.post({"inputs": [made], "outputs": [requested_output("int16")]}, blob))[1] == blob
+    got = read(rest.post({"inputs": [made], "outputs": [requested_output("int16")]}, blob))[1]
+    assert got == blob, f"expected {blob!r} as the next response, got {got!r}"

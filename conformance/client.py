@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from tests.service.wires import describe_response
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 5.0
 SHOWN_BYTES = 500
 
 

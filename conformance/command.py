@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ import click
 import pytest
 
 from app.version import __version__
+from conformance.addresses import InvalidTarget
 from conformance.client import TIMEOUT_SECONDS
 from conformance.model import NAME
-from conformance.report import GROUPS, Report, name_of, place, rules_of
-from conformance.target import TARGET, InvalidTarget, Target
+from conformance.origins import Origin
+from conformance.report import GROUPS, Report, name_of, new_case, place, rules_of
+from conformance.restart import restart, time_limit
+from conformance.target import TARGET, Target
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "protocol.md"
 OPTIONS = [str(HERE), "-c", str(HERE / "pytest.ini"), "-qq", "--no-header", "--no-summary", "--tb=short"]
 OPTIONS += ["-p", "no:cacheprovider"]
+CASE_SECONDS = 15.0
 # Exit codes of pytest if it could run the cases.
 RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
@@ -41,11 +46,31 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     help="Timeout of a request in seconds.",
 )
 @click.option(
+    "--case-timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    default=CASE_SECONDS,
+    help="Timeout of a case in seconds. A case can send several requests.",
+)
+@click.option(
+    "--restart",
+    "restart_command",
+    metavar="COMMAND",
+    help="Shell command that restarts the server after a case has killed it. By default, the run ends.",
+)
+@click.option(
     "--rule",
     "rules",
     multiple=True,
     metavar="RULE",
     help="Run only the cases of a rule (R9) or a group (B). Use commas or repeat the option for several.",
+)
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    type=click.Choice([origin.key for origin in Origin]),
+    help="Run only the cases of an origin. Repeat the option for several.",
 )
 @click.option("--json", "json_path", type=Path, metavar="FILE", help="Write cases and counts to a JSON file.")
 @click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write a JUnit XML file.")
@@ -56,7 +81,10 @@ def main(
     model: str,
     limit: int | None,
     timeout: float,
+    case_timeout: float,
+    restart_command: str | None,
     rules: tuple[str, ...],
+    origins: tuple[str, ...],
     json_path: Path | None,
     junit_path: Path | None,
     verbose: bool,
@@ -64,8 +92,8 @@ def main(
     """Test a running server of the Open Inference Protocol v2 against the rules in docs/protocol.md.
 
     The server must serve the model of conformance/model.py, as described in conformance/README.md.
-    The exit status is 0 if no case failed, and 1 if a case failed or the run was interrupted. It is 2
-    if the server cannot be tested.
+    The exit status is 0 if no case failed. It is 1 if a case failed or killed the server, or if the
+    run is partial. It is 2 if the server cannot be tested.
     """
     wanted = known(rules)
     for option, path in (("--json", json_path), ("--junit", junit_path)):
@@ -81,10 +109,11 @@ def main(
         "limit": limit,
         "timeout": timeout,
         "rules": wanted,
+        "origins": origins,
     }
     report = Report({"suite": __version__, "server": target.server, **requested_output}, target.last)
     with closing(target):
-        run(target, report, wanted)
+        run(Run(target, report, wanted, origins, case_timeout, restart_command))
     report.echo(verbose)
     for path, text in ((json_path, report.as_json), (junit_path, report.as_junit)):
         if path:
@@ -103,13 +132,13 @@ def known(rules: tuple[str, ...]) -> list[str]:
     return wanted
 
 
-def run(target: Target, report: Report, rules: list[str]) -> None:
+def run(plugin: Run) -> None:
     """Run the cases until a signal arrives. Exit if pytest cannot run them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     begun = time.monotonic()
-    code = pytest.main(OPTIONS, plugins=[report, Run(target, report, rules)])
-    report.seconds = time.monotonic() - begun
+    code = pytest.main(OPTIONS, plugins=[plugin.report, plugin])
+    plugin.report.seconds = time.monotonic() - begun
     if code not in RUN:
         sys.exit(int(code))
 
@@ -122,10 +151,19 @@ def write(path: Path, text: str) -> None:
 
 
 class Run:
-    """A pytest plugin that provides the server under test and selects the cases for the requested rules."""
+    """A pytest plugin that provides the server under test, selects the cases, and runs them."""
 
-    def __init__(self, target: Target, report: Report, rules: list[str]):
-        self.target, self.report, self.rules = target, report, rules
+    def __init__(
+        self,
+        target: Target,
+        report: Report,
+        rules: list[str],
+        origins: tuple[str, ...],
+        case_timeout: float,
+        restart_command: str | None,
+    ):
+        self.target, self.report, self.rules, self.origins = target, report, rules, origins
+        self.case_timeout, self.restart_command = case_timeout, restart_command
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[TARGET] = self.target
@@ -134,11 +172,21 @@ class Run:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self.rules:
             items[:] = [item for item in items if any({rule, rule[0]} & {*self.rules} for rule in rules_of(item))]
+        if self.origins:
+            items[:] = [item for item in items if new_case(item).origin.key in self.origins]
         self.report.expected = len(items)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_setup(self) -> Generator[None, None, None]:
+        with time_limit(self.case_timeout):
+            yield
+
+    # pytest reports an exception in each of these hooks as a failure of the case.
+    pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Any:
-        """Run the cases until the server stops responding or a signal arrives.
+        """Run the cases until the server stays dead or a signal arrives.
 
         pytest handles collection errors.
         """
@@ -147,10 +195,19 @@ class Run:
         for item, following in zip(session.items, [*session.items[1:], None], strict=True):
             try:
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-                if self.report.has_failed(item) and self.target.has_stopped_responding():
-                    self.report.stopped = f"the server stopped responding at {name_of(item)}"
+                if not self.report.has_passed(item) and self.target.is_killed():
+                    self.report.record_kill(item)
+                    self.report.stopped = self.restart_server(name_of(item))
             except KeyboardInterrupt:
                 self.report.stopped = f"interrupted at {name_of(item)}"
             if self.report.stopped:
                 break
         return True
+
+    def restart_server(self, case: str) -> str:
+        """Restart the server after the case. Return the reason if the run cannot continue, otherwise ""."""
+        if not self.restart_command:
+            return f"the server stopped working at {case}"
+        if reason := restart(self.restart_command, self.target):
+            return f"{reason}, after {case}"
+        return ""

@@ -1,34 +1,33 @@
-"""Test this service and other servers from PyPI against the rules, and update conformance/README.md.
+"""Test this service and other servers from PyPI against the rules. Write the results and docs/conformance.md.
 
-python -m conformance.compare
+    python -m conformance.compare [NAME ...]
+
+By default, all servers are tested. The results are in conformance/results.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import click
 
-from conformance.report import GROUPS, place
-from tests.service.processes import free_ports, started
+from conformance.tables import RESULTS, summarize, write_page
+from tests.service.processes import Running, free_ports, started
 from tests.template.environments import ROOT, make_environment, make_mlserver, run
 
-PAGE = Path(__file__).with_name("README.md")
 LIMIT = 2**20
-TABLES = re.compile(r"(<!-- tables -->\n).*(<!-- end of tables -->)", re.DOTALL)
-
-# Cases with outcomes, as in the JSON report.
-Cases = list[dict[str, Any]]
+SHARED_MEMORY = re.compile(r"/dev/shm/\S+")  # noqa: S108
 
 
 @dataclass
@@ -43,95 +42,115 @@ class Server:
     package: str = ""
     make_python: Callable[[], Path] = lambda: Path(sys.executable)
     environment: dict[str, Any] = field(default_factory=dict)
+    has_limit: bool = True
 
 
-SERVERS = [
-    Server(
+SERVERS = {
+    "service": Server(
         "this service",
         "-m gunicorn conformance.servers.ours:create()",
         environment={"HOST": "127.0.0.1", "MAX_REQUEST_BYTES": LIMIT},
     ),
-    Server(
+    "mlserver": Server(
         "MLServer",
         "-m mlserver.cli.main start conformance/servers/mlserver",
         package="mlserver",
         make_python=make_mlserver,
         environment={"MLSERVER_GRPC_MAX_MESSAGE_LENGTH": LIMIT},
     ),
-    Server(
+    "kserve": Server(
         "KServe",
         "-m conformance.servers.kserve_model --http_port {http} --grpc_port {grpc} "
         f"--grpc_max_receive_message_length {LIMIT}",
         package="kserve",
         make_python=lambda: make_environment("clients", ROOT / "tests" / "template" / "clients" / "requirements.txt"),
     ),
-]
+    "triton": Server(
+        "Triton",
+        "-m benchmarks.servers.triton {http} {grpc} conformance/servers/triton",
+        package="nvidia-pytriton",
+        make_python=lambda: make_environment(
+            "triton", ROOT / "benchmarks" / "servers" / "triton" / "requirements.txt", "/usr/bin/python3"
+        ),
+        has_limit=False,
+    ),
+}
+
+
+class Process:
+    """A process of the server that can be restarted on the same ports."""
+
+    def __init__(self, server: Server, stack: ExitStack) -> None:
+        http, grpc = free_ports(2)
+        self.command: list[str | Path] = [
+            server.make_python(),
+            *server.command.format(http=http, grpc=grpc).split(),
+        ]
+        ports = {
+            f"{prefix}{name}_PORT": port
+            for prefix in ("", "MLSERVER_")
+            for name, port in (("HTTP", http), ("GRPC", grpc))
+        }
+        self.environment = {"PYTHONPATH": ROOT, **ports, **server.environment}
+        self.stack = stack
+        self.running: Running
+        self.shared_memory: set[str] = set()
+        self.start()
+
+    def start(self) -> None:
+        self.running = self.stack.enter_context(started(self.command, ROOT, self.environment))
+        maps = Path(f"/proc/{self.running.process.pid}/maps").read_text()
+        self.shared_memory = set(SHARED_MEMORY.findall(maps))
+
+    def restart(self, *_: Any) -> None:
+        """Kill all processes of the server, remove their shared memory, and start the server."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.running.process.pid, signal.SIGKILL)
+        self.stack.close()
+        for path in self.shared_memory:
+            Path(path).unlink(missing_ok=True)
+        self.start()
 
 
 @click.command()
-def main() -> None:
-    """Test this service and other servers against the rules, and update the tables in conformance/README.md."""
-    columns = {}
-    for server in SERVERS:
-        python = server.make_python()
-        if server.package:
-            requested_output = f"from importlib.metadata import version; print(version('{server.package}'))"
-            server.title += f" {run(python, '-c', requested_output).strip()}"
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(SERVERS)))
+def main(names: tuple[str, ...]) -> None:
+    """Test this service and other servers against the rules, and write docs/conformance.md.
+
+    NAME selects servers. By default, all servers are tested.
+    """
+    for name in names or SERVERS:
+        server = SERVERS[name]
         click.echo(f"\n{server.title}")
-        columns[server.title] = cases_of(server, python)
-    PAGE.write_text(TABLES.sub(lambda found: found[1] + tables(columns) + found[2], PAGE.read_text()))
+        result = summarize(server.title, package_version(server), report_of(server))
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    write_page()
 
 
-def cases_of(server: Server, python: Path) -> Cases:
-    http, grpc = free_ports(2)
-    command: list[str | Path] = [python, *server.command.format(http=http, grpc=grpc).split()]
-    ports = {
-        f"{prefix}{name}_PORT": port for prefix in ("", "MLSERVER_") for name, port in (("HTTP", http), ("GRPC", grpc))
-    }
-    environment = {"PYTHONPATH": ROOT, **ports, **server.environment}
-    with started(command, ROOT, environment) as running, tempfile.TemporaryDirectory() as folder:
+def package_version(server: Server) -> str:
+    """Return the name and version of the server's package, or "" for this service."""
+    if not server.package:
+        return ""
+    code = f"from importlib.metadata import version\nprint(version('{server.package}'))"
+    return f"{server.package} {run(server.make_python(), '-c', code).strip()}"
+
+
+def report_of(server: Server) -> dict[str, Any]:
+    """Run the suite, and return its JSON report. This process restarts the server on SIGHUP."""
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        process = Process(server, stack)
+        signal.signal(signal.SIGHUP, process.restart)
         path = Path(folder) / "cases.json"
-        options = [
-            "--http",
-            f"http://{running.http}",
-            "--grpc",
-            running.grpc,
-            "--json",
-            str(path),
-            "--limit",
-            str(LIMIT),
-        ]
-        subprocess.run([sys.executable, "-m", "conformance", *options], cwd=ROOT)
-        report = json.loads(path.read_text())
+        addresses = ["--http", f"http://{process.running.http}", "--grpc", process.running.grpc]
+        limit = ["--limit", str(LIMIT)] if server.has_limit else []
+        restart = f"kill -HUP {os.getpid()} && sleep 1"  # until this process has received the signal
+        options = [*addresses, *limit, "--restart", restart, "--json", str(path)]
+        subprocess.run([sys.executable, "-m", "conformance", *options], cwd=ROOT, check=False)
+        report: dict[str, Any] = json.loads(path.read_text())
     if not report["complete"]:
         raise click.ClickException(f"{server.title} was lost before the end")
-    cases: Cases = report["cases"]
-    return cases
-
-
-def tables(columns: dict[str, Cases]) -> str:
-    """Return two tables, by group and by rule."""
-    rules = sorted({case["rule"] for cases in columns.values() for case in cases}, key=place)
-    groups = {f"{group}: {title}": [rule for rule in rules if rule[0] == group] for group, title in GROUPS.items()}
-    summary = table(columns, {**groups, "all": rules})
-    detail = table(columns, {rule: [rule] for rule in rules})
-    made = f"Cases passed, of the cases judged, on {date.today().isoformat()} with `--limit {LIMIT}`:"
-    return f"\n{made}\n\n{summary}\n\n{detail}\n\n"
-
-
-def table(columns: dict[str, Cases], rows: dict[str, list[str]]) -> str:
-    lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[label, *(cell(cases, rules) for cases in columns.values())] for label, rules in rows.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def cell(cases: Cases, rules: list[str]) -> str:
-    """Return the numbers of passed, checked and skipped cases of the rules."""
-    counts = Counter(case["outcome"] for case in cases if case["rule"] in rules)
-    judged = counts["passed"] + counts["failed"]
-    left_out = [f"{counts[outcome]} {outcome}" for outcome in ("not supported", "not run") if counts[outcome]]
-    return ", ".join([*([f"{counts['passed']}/{judged}"] if judged else []), *left_out])
+    return report
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m conformance.compare")

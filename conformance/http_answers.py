@@ -18,7 +18,8 @@ CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate"
 
 def check_echo(reply: Reply) -> None:
     """Check that the reply is the response to BODY."""
-    assert success(reply).json["outputs"][0]["data"] == SMALL[3]
+    data = success(reply).json["outputs"][0]["data"]
+    assert data == SMALL[3], f"expected {SMALL[3]}, got {data}"
 
 
 def check_next_request(http: Http, infer: str) -> None:

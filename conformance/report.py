@@ -17,14 +17,18 @@ import grpc
 import pytest
 
 from conformance.client import LastExchange
+from conformance.origins import Origin, origin_of
 
 GROUPS = {
     "R": "REST, and tensors of both transports",
     "B": "Binary tensor data",
     "G": "gRPC",
     "T": "Triton's tools",
+    "C": "Content types",
 }
-OUTCOMES = ["passed", "failed", "not supported", "not run"]
+KILLED = "killed the server"
+OUTCOMES = ["passed", "failed", KILLED, "not supported", "not run"]
+FAILURES = ("failed", KILLED)
 LEAD = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")
 DETAIL_CHARACTERS = 400
 # Characters that XML 1.0 does not allow.
@@ -33,12 +37,15 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @dataclass
 class Case:
-    """A case. `name` contains the rule, the sentence in the test's docstring, and the parameters.
+    """A case. `test` is the name of the test with its parameters.
 
-    If the case failed, `sent` is the last request and `trace` is the location in the test.
+    `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case failed, `sent` is
+    the last request and `trace` is the location in the test.
     """
 
     rule: str
+    origin: Origin
+    test: str
     name: str
     outcome: str = "passed"
     detail: str = ""
@@ -46,10 +53,14 @@ class Case:
     seconds: float = 0.0
     trace: str = ""
 
+    @property
+    def is_failed(self) -> bool:
+        return self.outcome in FAILURES
+
     def members(self) -> dict[str, str]:
         """Return the case for the JSON report."""
-        named = ["rule", "name", "outcome", "detail", *(["sent"] if self.outcome == "failed" else [])]
-        return {name: getattr(self, name) for name in named}
+        named = ["rule", "test", "name", "outcome", "detail", *(["sent"] if self.is_failed else [])]
+        return {"origin": self.origin.key, **{name: getattr(self, name) for name in named}}
 
 
 def rules_of(item: pytest.Item) -> list[str]:
@@ -68,6 +79,11 @@ def name_of(item: pytest.Item) -> str:
     sentence = " ".join(item.function.__doc__.split()).rstrip(".")  # type: ignore[attr-defined]
     parameters = item.name.partition("[")[2].removesuffix("]")
     return f"{sentence} [{parameters}]" if parameters else sentence
+
+
+def new_case(item: pytest.Item) -> Case:
+    rule = rules_of(item)[0]
+    return Case(rule, origin_of(rule, item.name), item.name, name_of(item))
 
 
 class Report:
@@ -89,7 +105,7 @@ class Report:
         error = call.excinfo.value if call.excinfo else None
         if error is None and call.when != "call":
             return report
-        case = self.cases.setdefault(item.nodeid, Case(rules_of(item)[0], name_of(item)))
+        case = self.cases.setdefault(item.nodeid, new_case(item))
         case.seconds += call.duration
         if isinstance(error, pytest.skip.Exception):
             case.outcome, _, case.detail = str(error.msg).partition(": ")
@@ -98,24 +114,35 @@ class Report:
             case.detail = detail_of(error, self.last.response)
         return report
 
-    def has_failed(self, item: pytest.Item) -> bool:
-        return item.nodeid in self.cases and self.cases[item.nodeid].outcome == "failed"
+    def has_passed(self, item: pytest.Item) -> bool:
+        return self.cases[item.nodeid].outcome == "passed"
+
+    def record_kill(self, item: pytest.Item) -> None:
+        """Record that the server does not work after this case, which can also be one that was not run."""
+        case = self.cases[item.nodeid]
+        case.outcome, case.sent = KILLED, case.sent or self.last.request
 
     @property
     def failed(self) -> list[Case]:
-        """Return the failed cases, sorted by rule."""
-        return sorted((case for case in self.cases.values() if case.outcome == "failed"), key=lambda x: place(x.rule))
+        """Return the failed cases, sorted by origin and rule."""
+        origins = [*Origin]
+        failed = (case for case in self.cases.values() if case.is_failed)
+        return sorted(failed, key=lambda case: (origins.index(case.origin), place(case.rule)))
 
-    def counts(self, of: str) -> dict[str, int]:
-        """Count the cases of a rule, of a group, or of all groups (""), by outcome."""
-        counted = Counter(case.outcome for case in self.cases.values() if of in ("", case.rule, case.rule[0]))
+    def counts(self, of: str = "", origin: Origin | None = None) -> dict[str, int]:
+        """Count the cases of a rule, of a group, or of all groups (""), by outcome. `origin` selects an origin."""
+        cases = (case for case in self.cases.values() if origin in (None, case.origin))
+        counted = Counter(case.outcome for case in cases if of in ("", case.rule, case.rule[0]))
         return {outcome: counted[outcome] for outcome in OUTCOMES}
 
     def echo(self, verbose: bool) -> None:
-        """Print the failed cases and the table."""
-        click.echo()
+        """Print the failed cases by origin, and the table."""
+        origin = None
         for case in self.failed:
-            click.echo(f"failed  {case.name}: {case.detail}")
+            if case.origin is not origin:
+                origin = case.origin
+                click.echo(f"\n{origin.value}")
+            click.echo(f"{case.outcome}  {case.name}: {case.detail}")
             if verbose:
                 click.echo(indented(f"sent: {case.sent}\n{case.trace}\n"))
         click.echo(f"\n{self.table()}")
@@ -123,13 +150,18 @@ class Report:
             click.echo(f"\npartial, {len(self.cases)} of {self.expected} cases: {self.stopped}")
 
     def table(self) -> str:
-        """Return a table of the counts by group and outcome."""
-        rows = {f"{group}  {title}": self.counts(group) for group, title in GROUPS.items()}
-        rows = {label: row for label, row in rows.items() if any(row.values())}
-        width = max(map(len, GROUPS.values())) + 3
-        lines = [" " * width + "".join(f"{outcome:>15}" for outcome in OUTCOMES)]
-        for label, row in [*rows.items(), ("all", self.counts(""))]:
-            lines.append(f"{label:<{width}}" + "".join(f"{row[outcome]:>15}" for outcome in OUTCOMES))
+        """Return a table of the counts by origin, group and outcome."""
+        rows: list[tuple[str, dict[str, int] | None]] = []
+        for origin in Origin:
+            groups = {f"  {group}  {title}": self.counts(group, origin) for group, title in GROUPS.items()}
+            if found := [(label, row) for label, row in groups.items() if any(row.values())]:
+                rows += [(origin.value, None), *found]
+        rows.append(("all", self.counts()))
+        width = max(map(len, GROUPS.values())) + 5
+        lines = [" " * width + "".join(f"  {outcome}" for outcome in OUTCOMES)]
+        for label, row in rows:
+            cells = [f"{row[outcome]:>{len(outcome) + 2}}" for outcome in OUTCOMES] if row else []
+            lines.append(f"{label:<{width}}{''.join(cells)}".rstrip())
         return "\n".join(lines)
 
     def as_json(self) -> str:
@@ -140,6 +172,7 @@ class Report:
             "seconds": round(self.seconds, 1),
             "complete": not self.stopped,
             "counts": {group: self.counts(group) for group in GROUPS},
+            "counts_by_origin": {origin.key: self.counts(origin=origin) for origin in Origin},
             "counts_by_rule": {rule: self.counts(rule) for rule in rules},
             "messages": sorted(self.last.messages),
             "cases": [case.members() for case in self.cases.values()],
@@ -147,12 +180,12 @@ class Report:
         return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
     def as_junit(self) -> str:
-        counts = self.counts("")
+        counts = self.counts()
         attributes = {
             "name": in_xml(str(self.context["server"].get("name") or self.context["url"])),
             "tests": str(len(self.cases)),
             "failures": str(counts["failed"]),
-            "errors": "0",
+            "errors": str(counts[KILLED]),
             "skipped": str(counts["not supported"] + counts["not run"]),
             "time": f"{self.seconds:.3f}",
         }
@@ -161,8 +194,9 @@ class Report:
         for case in self.cases.values():
             named = {"classname": case.rule, "name": in_xml(case.name), "time": f"{case.seconds:.3f}"}
             element = ElementTree.SubElement(suite, "testcase", named)
-            if case.outcome == "failed":
-                failure = ElementTree.SubElement(element, "failure", message=in_xml(case.detail))
+            if case.is_failed:
+                kind = "error" if case.outcome == KILLED else "failure"
+                failure = ElementTree.SubElement(element, kind, message=in_xml(case.detail))
                 failure.text = in_xml(f"sent: {case.sent}")
             elif case.outcome != "passed":
                 ElementTree.SubElement(element, "skipped", message=in_xml(f"{case.outcome}: {case.detail}"))

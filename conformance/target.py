@@ -5,18 +5,17 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import re
 import time
 import zlib
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import click
 import grpc
 import pytest
 
+from conformance.addresses import InvalidTarget, check_addresses
 from conformance.calls import Recorder
 from conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
 from conformance.model import INPUTS, OUTPUTS, Declared, output_of
@@ -29,23 +28,19 @@ FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 # Datatypes without typed contents on gRPC, which are optional in JSON.
 RAW_ONLY = ["FP16", "BF16"]
 CONNECT_SECONDS = 5
+# A server can have several instances of the model, some of which no longer work.
+PROBES = 8
 SMALL: Sent = ("fp32_in", "FP32", [2], [1.5, -2.0])
 UNLIMITED = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 1000),  # connect soon after a restart
 ]
 # Statuses of servers that do not support a feature.
 DECLINED = (404, 405, 415, 501)
 BROKEN = (OSError, http.client.HTTPException, UnicodeError)
-ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})")
 TARGET = pytest.StashKey["Target"]()
-
-
-class InvalidTarget(click.ClickException):
-    """An error that ends the command with one line, because the server cannot be tested or an option is invalid."""
-
-    exit_code = 2
 
 
 class Rest(wires.Rest):
@@ -63,19 +58,6 @@ def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
-
-
-def check_addresses(url: str, address: str | None) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme == "http" and parts.hostname and parts.port != 0
-    except ValueError:  # the port is not between 0 and 65535
-        good = False
-    if not good:
-        raise InvalidTarget(f"--http {url}: expected an address such as http://127.0.0.1:8080")
-    found = ADDRESS.fullmatch(address or "0:1")
-    if not found or not 0 < int(found[2]) < 2**16:
-        raise InvalidTarget(f"--grpc {address}: expected HOST:PORT, such as 127.0.0.1:8081")
 
 
 class Target:
@@ -139,22 +121,24 @@ class Target:
         """Return the tensors of conformance/model.py with a datatype that the server supports."""
         return [each for each in tensors if each[1] != "BF16" or not self.missing_feature("bf16")]
 
-    def has_stopped_responding(self) -> bool:
+    def is_killed(self) -> bool:
         """Return True if the server repeatedly fails to respond to valid requests over REST or gRPC."""
-        if self.is_responding():
+        if self.works():
             return False
         time.sleep(1)
-        return not self.is_responding()
+        return not self.works()
 
-    def is_responding(self) -> bool:
+    def works(self) -> bool:
         probe = Http(self.url, timeout=self.timeout)
+        rest = Rest(probe, model=self.rest.model)
         try:
-            Rest(probe, model=self.rest.model).post({"inputs": [head(*SMALL)]})
+            replies = (rest.post({"inputs": [head(*SMALL)]}) for _ in range(PROBES))
+            has_outputs = all(isinstance(members(reply).get("outputs"), list) for reply in replies)
         except BROKEN:
             return False
         finally:
             probe.close()
-        return self.is_grpc_responding()
+        return has_outputs and self.is_grpc_responding()
 
     def close(self) -> None:
         self.http.close()
@@ -210,7 +194,7 @@ def missing_reason(what: str, reply: Reply, *more: int) -> str:
 def request_coding(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> str:
     body = compress(json.dumps({"inputs": [head(*SMALL)]}).encode())
     reply = target.http.post(f"{target.path}/infer", body, {"Content-Encoding": coding})
-    return missing_reason(f"Content-Encoding: {coding}", reply)
+    return missing_reason(f"Content-Encoding: {coding}", reply, 400, 422)
 
 
 def is_listed(target: Target, extension: str) -> bool:
@@ -250,6 +234,14 @@ def datatype_json(target: Target, datatype: str) -> str:
     return missing_reason(f"{datatype} as JSON", reply, 400, 422)
 
 
+def content_types(target: Target) -> str:
+    """Detect content types: the model receives decoded base64."""
+    sent: Sent = ("bytes_in", "BYTES", [1], [b"YQ=="])
+    response = target.infer("rest json", [sent], content_types={"bytes_in": "base64"})
+    decoded = response.outputs.get("bytes_out", ("", [], []))[2] == [b"a"]
+    return "" if decoded else "the content type base64 changes nothing"
+
+
 def path(target: Target, method: str, suffix: str) -> str:
     return missing_reason(f"{method} {suffix}", target.http.open(method, suffix))
 
@@ -282,6 +274,7 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "fp16 json": lambda target: datatype_json(target, "FP16"),
     "bf16 json": lambda target: datatype_json(target, "BF16"),
     "versions": versions,
+    "content types": content_types,
     "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
     "statistics": lambda target: "" if is_listed(target, "statistics") else "it lists no statistics",

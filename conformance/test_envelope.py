@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from conformance.model import ECHOED
-from conformance.outcomes import error_message, expect, got, success
-from conformance.target import SMALL, Target, head
+from conformance.outcomes import error_message, expect, got, is_a, success
+from conformance.target import RAW_ONLY, SMALL, Target, head
 from tests.service.cases import VALUES
 from tests.service.wires import Rest, Sent, exact
 
@@ -104,11 +104,12 @@ def test_response_members(target: Target, rest: Rest) -> None:
     """R8: the response names the model and version, and each output has name, datatype, shape and flat data."""
     envelope = {"inputs": [head("grid_in", "INT32", [2, 1], [5, 6])], "outputs": [{"name": "grid_out"}]}
     body = success(rest.post(envelope)).json
-    assert set(body) - {"parameters", "id"} == {"model_name", "model_version", "outputs"}
     assert body["model_name"] == target.model
+    if target.version:
+        is_a(body["model_version"], str)
     (output,) = body["outputs"]
-    output.pop("parameters", None)
-    assert output == {"name": "grid_out", "datatype": "INT32", "shape": [2, 1], "data": [5, 6]}
+    expected = {"name": "grid_out", "datatype": "INT32", "shape": [2, 1], "data": [5, 6]}
+    assert {name: output.get(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("datatype", VALUES)
@@ -195,6 +196,9 @@ def test_all_outputs(target: Target, form: str) -> None:
     if form == "grpc typed":
         form = "grpc raw"  # FP16 and BF16 are among the outputs
     echoed = target.supported(ECHOED)
+    needed = [f"{datatype.lower()} json" for _, datatype, _ in echoed if datatype in RAW_ONLY]
+    if form == "rest json" and (reasons := list(filter(None, map(target.missing_feature, needed)))):
+        pytest.skip(f"not supported: {reasons[0]}")
     sent: list[Sent] = [
         (f"{name}_in", datatype, [0 if size == -1 else size for size in shape], []) for name, datatype, shape in echoed
     ]

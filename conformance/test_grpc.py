@@ -77,9 +77,8 @@ def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
 @pytest.mark.parametrize("place", ["request", "input", "output"])
 def test_parameter_without_value(rpc: Grpc, place: str, value: bytes) -> None:
     """R17: a parameter without a value or of an unknown kind is ignored on the request, an input or an output."""
-    message = messages.ModelInferRequest(
-        model_name=rpc.model, inputs=[tensor("fp32", "FP32", [0])], outputs=[{"name": "fp32_out"}]
-    )
+    inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
+    message = messages.ModelInferRequest(model_name=rpc.model, inputs=inputs, outputs=[{"name": "fp32_out"}])
     holder = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}[place]
     holder.parameters["odd"].MergeFromString(value)
     expect(rpc.send(message))
@@ -87,7 +86,8 @@ def test_parameter_without_value(rpc: Grpc, place: str, value: bytes) -> None:
 
 def test_parameter_of_each_type(rpc: Grpc) -> None:
     """R17: a parameter may have any of the five types."""
-    message = messages.ModelInferRequest(model_name=rpc.model, inputs=[tensor("fp32", "FP32", [0])])
+    inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
+    message = messages.ModelInferRequest(model_name=rpc.model, inputs=inputs)
     message.outputs.add(name="fp32_out")
     for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
         setattr(message.parameters[kind], f"{kind}_param", value)
@@ -99,7 +99,7 @@ def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compr
     """G6: a decompressed message of exactly the limit is accepted. A larger one is rejected with RESOURCE_EXHAUSTED."""
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = messages.ModelInferRequest(model_name=target.model, outputs=[{"name": "fp32_out"}])
-    good.inputs.add(name="fp32_in", datatype="FP32", shape=[0])
+    good.inputs.add(name="fp32_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(1.5)
 
     def outcome(size: int) -> grpc.StatusCode:
         return status_of(lambda: call(sized(good, size), timeout=rpc.timeout, compression=coding))
@@ -157,7 +157,9 @@ def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
     message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"x" * 5000)
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     response = call(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
-    assert messages.ModelInferResponse.FromString(response).outputs[0].contents.bytes_contents == [b"x" * 5000]
+    read = messages.ModelInferResponse.FromString(response)
+    contents = [*read.outputs[0].contents.bytes_contents, *(entry[4:] for entry in read.raw_output_contents)]
+    assert contents == [b"x" * 5000]
 
 
 @pytest.mark.needs("health")

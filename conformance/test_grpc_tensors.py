@@ -10,7 +10,7 @@ import pytest
 
 from conformance.grpc_requests import check_invalid_argument, tensor
 from conformance.model import DATATYPES
-from conformance.outcomes import expect
+from conformance.outcomes import expect, got
 from conformance.target import RAW_ONLY, SMALL, Target
 from conformance.test_tensors import RANGES
 from grpc_service import messages
@@ -51,27 +51,25 @@ def test_raw_entries_without_inputs(rpc: Grpc) -> None:
 @pytest.mark.parametrize("datatype", ["FP32", "INT32", "UINT32"])
 def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
     """G2: a raw entry whose size differs from its tensor's is rejected."""
-    check_invalid_argument(
-        send(rpc, tensor(datatype.lower(), datatype, [2]), raw=[bytes(size)]), f"{datatype.lower()}_in"
-    )
+    check_invalid_argument(send(rpc, tensor(datatype.lower(), datatype, [2]), raw=[bytes(size)]))
 
 
 def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
     """G2: entries with incorrect sizes are rejected, even if the sum of the sizes is correct."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])]
-    check_invalid_argument(send(rpc, *tensors, raw=[bytes(8), b""]), "fp32_in")
+    check_invalid_argument(send(rpc, *tensors, raw=[bytes(8), b""]))
 
 
 @pytest.mark.parametrize("blob", ["", "01", "01000000", "ffffffff", "0200000061", "0100000061000000", "0000000100"])
 def test_malformed_raw_bytes(rpc: Grpc, blob: str) -> None:
     """G2: elements of BYTES must fill their entry exactly, and match the number in the shape."""
-    check_invalid_argument(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]), "bytes_in")
+    check_invalid_argument(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]))
 
 
 @pytest.mark.parametrize("octet", [2, 128, 255])
 def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
     """G2, B1: a BOOL byte other than 0 and 1 is rejected."""
-    check_invalid_argument(send(rpc, tensor("bool", "BOOL", [2]), raw=[bytes([1, octet])]), "bool_in")
+    check_invalid_argument(send(rpc, tensor("bool", "BOOL", [2]), raw=[bytes([1, octet])]))
 
 
 @pytest.mark.parametrize("raw", [[bytes(4)], [bytes(4), bytes(4)]])
@@ -101,15 +99,13 @@ def test_contents_field_of_datatype(rpc: Grpc, datatype: str) -> None:
             expect(response)
             assert response.outputs == {f"{datatype.lower()}_out": (datatype, [1], [value])}
         else:
-            check_invalid_argument(response, f"{datatype.lower()}_in")
+            check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
     """G3: a second field in addition to the right one is rejected."""
-    check_invalid_argument(
-        send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])), "int32_in"
-    )
+    check_invalid_argument(send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -118,7 +114,7 @@ def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
     """G3: contents must have as many elements as the shape."""
     values = [b"a" if datatype == "BYTES" else 1] * count
     name = datatype.lower()
-    check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})), f"{name}_in")
+    check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{CONTENTS[datatype]: values})))
 
 
 @pytest.mark.parametrize("datatype", RAW_ONLY)
@@ -127,7 +123,27 @@ def test_datatype_without_contents_field(rpc: Grpc, datatype: str) -> None:
     name = datatype.lower()
     for field in FIELDS:
         value = b"\0\0" if field == "bytes_contents" else 1
-        check_invalid_argument(send(rpc, tensor(name, datatype, [1], **{field: [value]})), f"{name}_in")
+        check_invalid_argument(send(rpc, tensor(name, datatype, [1], **{field: [value]})))
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "contents", "raw"),
+    [
+        ("fp32", "FP32", {}, [bytes(7)]),
+        ("bytes", "BYTES", {}, [b"\x02\0\0\0a"]),
+        ("bool", "BOOL", {}, [b"\x02"]),
+        ("int32", "INT32", {"int_contents": [1, 2]}, []),
+        ("int32", "INT32", {"int64_contents": [1]}, []),
+        ("int8", "INT8", {"int_contents": [300]}, []),
+        ("fp16", "FP16", {"fp32_contents": [1.5]}, []),
+    ],
+)
+def test_error_names_input(rpc: Grpc, name: str, datatype: str, contents: dict[str, list], raw: list[bytes]) -> None:
+    """R19, G2, G3: an error message about invalid contents names the input."""
+    response = send(rpc, tensor(name, datatype, [1], **contents), raw=raw)
+    if response.kind != "INVALID_ARGUMENT":
+        pytest.skip("not run: the request is not rejected, which G2 and G3 check")
+    assert f"{name}_in" in response.text, f"expected a text with {name}_in, got {got(response)}"
 
 
 @pytest.mark.parametrize("datatype", [name for name in RANGES if name[-2:] != "64"])
@@ -139,7 +155,7 @@ def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
     assert response.outputs[f"{name}_out"][2] == [low, high]
     for stray in (low - 1, high + 1):
         if not datatype.endswith("32") and (stray >= 0 or field == "int_contents"):
-            check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{field: [1, stray]})), f"{name}_in")
+            check_invalid_argument(send(rpc, tensor(name, datatype, [2], **{field: [1, stray]})))
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
@@ -168,7 +184,7 @@ def test_output_without_contents_field_makes_response_raw(rpc: Grpc, datatype: s
     tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor(name, datatype, [0])]
     wanted = ["fp32_out", f"{name}_out"][:: 1 if last else -1]
     response = send(rpc, *tensors[:1], outputs=[{"name": each} for each in wanted])
-    if response.kind != "ok":  # the server leaves out the output of an absent input
+    if len(response.outputs) < len(wanted):  # the server leaves out the output of an absent input
         response = expect(send(rpc, *tensors, outputs=[{"name": each} for each in wanted]))
     assert list(response.raw.raw_output_contents) == [
         struct.pack("<f", 1.5) if each == "fp32_out" else b"" for each in wanted

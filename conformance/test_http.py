@@ -11,7 +11,6 @@ from conformance.client import Http
 from conformance.http_answers import BODY, LARGE, check_echo, check_next_request
 from conformance.outcomes import error_message, success
 from conformance.target import Target, head
-from tests.service import wires
 
 FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode()
 
@@ -83,7 +82,13 @@ def test_errors_are_json(
     target: Target, http: Http, method: str, path: str, body: bytes, status: int, accept: str | None
 ) -> None:
     """R19: an error is JSON with a message and its status, regardless of the Accept header."""
-    wires.error_message(http.open(method, path.replace("{model}", target.path), body, {"Accept": accept}), status)
+    reply = http.open(method, path.replace("{model}", target.path), body, {"Accept": accept})
+    error_message(reply, status)
+    assert reply.mimetype == "application/json", f"expected application/json, got {reply.mimetype}"
+    found = reply.json
+    text = found.get("error") if isinstance(found, dict) else None
+    assert isinstance(text, str), f'expected {{"error": "..."}}, got {reply}'
+    assert "Traceback" not in text, f"expected no traceback, got {reply}"
 
 
 def test_client_disconnects(http: Http, infer: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import error_message, expect, is_a, success
+from conformance.outcomes import error_message, expect, got, is_a, success
 from conformance.target import SMALL, Target, head, status_of
 from tests.service.wires import Grpc, Rest, plain
 
@@ -27,8 +27,9 @@ def full(target: Target, path: str) -> str:
 
 @pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
 def test_model_name_is_case_sensitive(target: Target, form: str, change: Any) -> None:
-    """R1: the model's name is case-sensitive."""
-    expect(target.infer(form, [SMALL], model=change(target.model)), "NOT_FOUND")
+    """R1: the model's name is case-sensitive. R3 checks the status."""
+    response = target.infer(form, [SMALL], model=change(target.model))
+    assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), f"expected 404 or 400, got {got(response)}"
 
 
 @pytest.mark.parametrize("datatype", ["fp32", "Fp32", "FP32 "])
@@ -69,14 +70,11 @@ def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
 @pytest.mark.needs("model names")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_model_names(target: Target, http: Http, slash: str) -> None:
-    """R22: the list of models contains the name of the model, also with HEAD."""
-    body = success(http.get(f"/v2/models{slash}")).json
-    is_a(body, dict)
-    assert target.model in body["models"]
-    assert success(http.open("HEAD", f"/v2/models{slash}")).data == b""
+    """R22: the list of models contains the name of the model."""
+    assert target.model in success(http.get(f"/v2/models{slash}")).json["models"]
 
 
-@pytest.mark.parametrize("path", GETS)
+@pytest.mark.parametrize("path", [*GETS, pytest.param("/v2/models", marks=pytest.mark.needs("model names"))])
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""
     assert success(http.open("HEAD", full(target, path))).data == b""
@@ -166,9 +164,9 @@ def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
 
 
 def test_server_metadata(http: Http) -> None:
-    """R4: server metadata contains name, version and extensions."""
+    """R4: server metadata contains name, version and extensions. It can contain other members."""
     body = http.get("/v2").json
-    assert set(body) == {"name", "version", "extensions"}
+    assert set(body) >= {"name", "version", "extensions"}
     is_a(body["name"], str)
     is_a(body["version"], str)
     assert all(isinstance(each, str) for each in body["extensions"])
@@ -189,26 +187,25 @@ def test_statistics_extension(target: Target, http: Http) -> None:
 
 def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
     """R4: both transports return the same server metadata."""
-    response = rpc.call("ServerMetadata")
-    assert http.get("/v2").json == {
-        "name": response.name,
-        "version": response.version,
-        "extensions": list(response.extensions),
-    }
+    response, body = rpc.call("ServerMetadata"), http.get("/v2").json
+    both = (response.name, response.version, list(response.extensions))
+    assert both == (body["name"], body["version"], body["extensions"])
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/v2/health/live", {"live": True}),
-        ("/v2/health/ready", {"live": True, "ready": True}),
+        ("/v2/health/ready", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
         ("{model}/ready", {"name": "{model}", "ready": True}),
     ],
 )
 def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> None:
     """R5: a server that is live and ready reports this state."""
     expected = {name: target.model if value == "{model}" else value for name, value in body.items()}
-    assert success(http.get(full(target, path))).json == expected
+    found = success(http.get(full(target, path))).json
+    assert {name: found.get(name) for name in expected} == expected
 
 
 def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
@@ -219,18 +216,16 @@ def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
 
 
 def test_model_metadata(target: Target, http: Http) -> None:
-    """R6: model metadata contains name, platform, and each tensor with its datatype and shape. Others are optional."""
+    """R6: model metadata contains name, platform and the tensors. It can contain versions and other members."""
     body = http.get(target.path).json
-    required = {"name", "platform", "inputs", "outputs"}
-    assert required <= set(body) <= {*required, "versions", "properties", "parameters"}
+    assert set(body) >= {"name", "platform", "inputs", "outputs"}
     assert body["name"] == target.model
-    is_a(body.get("versions", []), list)
-    assert all(isinstance(each, str) for each in body.get("versions", []))
+    versions = body.get("versions") or []
+    is_a(versions, list)
+    assert all(isinstance(each, str) for each in versions)
     is_a(body["platform"], str)
     for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
         assert [(each["name"], each["datatype"], each["shape"]) for each in listed] == target.supported(expected)
-    for tensor in (*body["inputs"], *body["outputs"]):
-        assert set(tensor) <= {"name", "datatype", "shape", "parameters"}
 
 
 def test_metadata_parameters(target: Target, http: Http) -> None:

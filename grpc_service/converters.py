@@ -20,6 +20,7 @@ from app.protocol.datatypes import (
     object_array,
     reshape,
 )
+from app.protocol.envelope import check_number_of_tensors, parameter_error
 from app.protocol.errors import InvalidInput, NoBinaryForm
 from app.protocol.types import (
     InferenceRequest,
@@ -29,8 +30,6 @@ from app.protocol.types import (
     RequestOutput,
     ResponseOutput,
     Tensor,
-    check_number_of_tensors,
-    parameter_error,
 )
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
 from grpc_service.wire import encode_field, extract_large_field
@@ -200,7 +199,7 @@ def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return head
 
 
-def serialize_parameters(message: Any, values: Parameters) -> bytes:
+def serialize_parameters(message: Any, values: Mapping[str, Any]) -> bytes:
     """Return the serialized message with the parameters. A parser merges it with the fields before it."""
     write_parameters(message.parameters, values)
     merged: bytes = message.SerializeToString()
@@ -209,7 +208,7 @@ def serialize_parameters(message: Any, values: Parameters) -> bytes:
 
 def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     """Return the values by name, without parameters that have no value or one of an unknown kind (R17)."""
-    values: Parameters = {}
+    values = Parameters()
     if not parameters:  # the common case, for which items() is slower
         return values
     for name, parameter in parameters.items():
@@ -218,7 +217,7 @@ def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
     return values
 
 
-def write_parameters(parameters: Any, values: Parameters) -> None:
+def write_parameters(parameters: Any, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, bool):
             parameters[name].bool_param = value

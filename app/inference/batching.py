@@ -16,13 +16,13 @@ import numpy as np
 from app.inference.admission import Admission, Waiter, deadline_exceeded, seconds_left
 from app.inference.request_context import RequestContext, current_contexts
 from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
-from app.protocol.types import InferenceRequest, ModelMetadata, Parameters, RequestInput, ResponseOutput
+from app.protocol.types import InferenceRequest, ModelMetadata, RequestInput, ResponseOutput
 
 # Parameters for the transport, which predict() does not use.
 TRANSPORT_PARAMETERS = {"binary_data", "binary_data_output", "timeout"}
 
 # The outputs of predict() by name, and the parameters of the response.
-Result = tuple[dict[str, ResponseOutput], Parameters]
+Result = tuple[dict[str, ResponseOutput], dict[str, object]]
 Work = Callable[[InferenceRequest], Result]
 
 
@@ -176,7 +176,7 @@ def batch_key(request: InferenceRequest) -> Hashable | None:
     )
 
 
-def parameter_key(parameters: Parameters) -> str:
+def parameter_key(parameters: dict[str, object]) -> str:
     """Return the parameters for predict() in a form that supports comparison."""
     return repr(sorted((name, each) for name, each in parameters.items() if name not in TRANSPORT_PARAMETERS))
 

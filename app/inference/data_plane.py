@@ -19,8 +19,9 @@ from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error
 from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
+from app.protocol.envelope import parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
-from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, parameter_error
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, column_values, encode_column, encode_moments, is_column
 from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape, object_array, plain_array, text_array
 from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, format_value
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, Parameters, RequestInput, ResponseOutput
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
 
 # Declared inputs or outputs by name.
 Declared = Mapping[str, MetadataTensor]
@@ -178,7 +178,7 @@ def encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
     return match_rank(array, tensor.shape)
 
 
-def to_builtin(parameters: Parameters) -> Parameters:
+def to_builtin(parameters: dict[str, Any]) -> dict[str, Any]:
     """Convert NumPy scalars in parameters to Python scalars. Raise ModelError if a parameter is not valid (R17).
 
     Remove `binary_data_size`, because the transport sets it.

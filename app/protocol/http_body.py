@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
-from app.protocol.datatypes import DATATYPES, check_shape, datatype_of
+from app.protocol.datatypes import DATATYPES
+from app.protocol.envelope import Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import read_json
 from app.protocol.json_tensors import from_json, to_json
@@ -61,21 +62,6 @@ def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tup
     return heads, blobs
 
 
-def read_output(head: Any) -> JsonObject:
-    """Validate and return an output of a response. Raise InvalidInput if a member is invalid."""
-    if not isinstance(head, dict) or not isinstance(head.get("name"), str):
-        raise InvalidInput("invalid inference response", expected="a name for each output")
-    parameters = head.get("parameters") or {}
-    try:
-        size = parameters.get("binary_data_size", 0) if isinstance(parameters, dict) else None
-        if type(size) is not int or size < 0:
-            raise InvalidInput(subject="parameters", expected="an object with a valid binary_data_size", got=parameters)
-        datatype, shape = datatype_of(head.get("datatype")), check_shape(head.get("shape"))
-    except InvalidInput as error:
-        raise error.about("output", head["name"]) from None
-    return {**head, "datatype": datatype, "shape": shape, "parameters": parameters, "data": head.get("data")}
-
-
 def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[Any]:
     """Create tensors of the class `make` from validated JSON objects, in which `datatype` is a Datatype.
 
@@ -83,7 +69,7 @@ def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[
     """
     tensors, position = [], 0
     for head in heads:
-        parameters = dict(head["parameters"] or {})
+        parameters = Parameters(head["parameters"] or {})
         size = parameters.pop("binary_data_size", None)  # applies only to this body
         end = position + (size or 0)
         try:

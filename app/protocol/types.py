@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, reshape
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, format_value
-from app.protocol.http_body import Binary, HttpMessage, read_http, read_output, read_tensors, write_http
-
-Parameters = dict[str, Any]
-MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
-
-
-def check_number_of_tensors(member: str, count: int) -> None:
-    """Raise InvalidInput if `member` (inputs or outputs) has more than MAX_TENSORS elements."""
-    if count > MAX_TENSORS:
-        raise InvalidInput("too many", subject=member, expected=f"at most {MAX_TENSORS}", got=count)
-
-
-def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
-    """Return the error for a parameter with an invalid value (R17)."""
-    return InvalidInput(expected=expected, got=format_value(value)).about("parameter", name)
+from app.protocol.envelope import REQUEST, RESPONSE, Members, raise_error, read_object
+from app.protocol.envelope import Parameters as Parameters
+from app.protocol.errors import ConfigurationError, InvalidInput
+from app.protocol.http_body import Binary, HttpMessage, JsonObject, read_http, read_tensors, write_http
 
 
 class Tensor:
     """A named array with a datatype.
 
-    `data` is an ndarray, or a value that NumPy can convert to one, such as a list. `shape` defaults to the shape of
-    `data`. The elements of a BYTES tensor are bytes, str, or None for null in JSON.
+    `data` is required. It is an ndarray, or a value that NumPy can convert to one, such as a list. `shape` defaults to
+    the shape of `data`. The elements of a BYTES tensor are bytes, str, or None for null in JSON.
     Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
     """
 
@@ -41,16 +29,25 @@ class Tensor:
     kind = "tensor"
 
     def __init__(
-        self, name: str, datatype: str, shape: Shape | None = None, data: Any = (), parameters: Parameters | None = None
+        self,
+        name: str,
+        datatype: str,
+        shape: Shape | None = None,
+        data: Any = ...,
+        parameters: JsonObject | None = None,
     ):
+        if data is ...:
+            remedy = "use data=..., because the third argument is the shape"
+            raise InvalidInput("missing data", remedy=remedy).about(self.kind, name)
         array = as_array(data, datatype_of(datatype))
         if shape is not None and array.shape != tuple(shape):
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
-        self.name, self.datatype, self.data, self.parameters = name, datatype, array, parameters or {}
+        self.name, self.datatype, self.data = name, datatype, array
+        self.parameters: JsonObject = Parameters(parameters or {})
 
     @classmethod
-    def of(cls, name: str, datatype: str, array: np.ndarray, parameters: Parameters) -> Self:
+    def of(cls, name: str, datatype: str, array: np.ndarray, parameters: JsonObject) -> Self:
         """Create a tensor without validation. `array` must have the dtype of `datatype`."""
         tensor = cls.__new__(cls)
         tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
@@ -83,19 +80,78 @@ class RequestOutput:
     """A requested output."""
 
     name: str
-    parameters: Parameters = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
+
+
+class Message:
+    """Conversion of requests and responses to JSON and to HTTP bodies, and back."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    members: ClassVar[Members]
+    tensors: ClassVar[tuple[str, type[Tensor]]]  # the member with the tensors, and their class
+    to_http: ClassVar[Callable[..., HttpMessage]]
+
+    @classmethod
+    def of(cls, members: JsonObject, blobs: Buffer) -> Self:
+        """Create a message from validated members. Raise InvalidInput if the data of a tensor is invalid."""
+        name, make = cls.tensors
+        members[name] = read_tensors(members[name], blobs, make)
+        return cls(**members)
+
+    @classmethod
+    def from_http(cls, body: bytes | str, headers: Mapping[str, str] | None = None) -> Self:
+        """Parse a body with or without binary data. JSON needs no headers. Raise the exceptions of `from_dict`."""
+        return cls.from_dict(*read_http(body, headers or {}))
+
+    @classmethod
+    def from_dict(cls, payload: Any, blobs: Buffer = b"") -> Self:
+        """Parse the JSON object, with the binary data after it in `blobs`. Raise InvalidInput if it is malformed.
+
+        If it is the response of a failed request, raise InferenceError with the server's message.
+        """
+        return cls.of(read_object(cls.members, payload, cls.kind), blobs)
+
+    def to_json(self) -> bytes:
+        """Return the body as JSON. Raise InvalidInput if JSON cannot represent a tensor."""
+        return self.to_http(binary=False)[0]
+
+    def to_dict(self) -> JsonObject:
+        """Return the JSON object as a dict of built-in types."""
+        return dict(orjson.loads(self.to_json()))
+
+    def json(self) -> str:
+        return self.to_json().decode()
+
+    # Names in MLServer's types, which are pydantic models.
+    parse_raw, model_validate_json = from_http, from_http
+    parse_obj, model_validate = from_dict, from_dict
+    dict, model_dump, model_dump_json = to_dict, to_dict, json
 
 
 @dataclass(slots=True)
-class InferenceRequest:
+class InferenceRequest(Message):
     """An inference request. If `outputs` is empty, the response contains all outputs (R16)."""
 
     inputs: list[RequestInput]
     model_name: str | None = None
     model_version: str | None = None
     id: str | None = None
-    parameters: Parameters = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=Parameters)
     outputs: list[RequestOutput] = field(default_factory=list)
+    kind, members, tensors = "request", REQUEST, ("inputs", RequestInput)
+
+    def __post_init__(self) -> None:
+        """Convert JSON objects, as in InferenceRequest(**payload)."""
+        inputs: list[Any] = self.inputs
+        outputs: list[Any] = self.outputs
+        if inputs and isinstance(inputs[0], dict):
+            self.inputs = self.from_dict({"inputs": inputs}).inputs
+        if outputs and isinstance(outputs[0], dict):
+            outputs = [RequestOutput(each["name"], each.get("parameters") or {}) for each in outputs]
+        self.outputs = outputs or []
+        if type(self.parameters) is not Parameters:
+            self.parameters = Parameters(self.parameters or {})
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
@@ -104,59 +160,35 @@ class InferenceRequest:
         head = without_empty({"id": self.id, "parameters": parameters, "outputs": outputs})
         return write_http(head, "inputs", self.inputs, binary, nonfinite)
 
-    def to_json(self) -> bytes:
-        """Return the body as JSON. Raise InvalidInput if JSON cannot represent a tensor."""
-        return self.to_http(binary=False)[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object as a dict of built-in types."""
-        return dict(orjson.loads(self.to_json()))
-
 
 @dataclass(slots=True)
-class InferenceResponse:
-    """The response to an inference request."""
+class InferenceResponse(Message):
+    """The response to an inference request. If `error` is the message of a failed request, raise InferenceError."""
 
-    outputs: list[ResponseOutput]
+    outputs: list[ResponseOutput] = field(default_factory=list)
     model_name: str = ""
     model_version: str | None = None
     id: str | None = None
-    parameters: Parameters = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=Parameters)
+    error: str | None = None
+    kind, members, tensors = "response", RESPONSE, ("outputs", ResponseOutput)
+
+    def __post_init__(self) -> None:
+        """Convert JSON objects, as in InferenceResponse(**payload)."""
+        outputs: list[Any] = self.outputs
+        if self.error is not None:
+            raise_error(self.error)
+        if outputs and isinstance(outputs[0], dict):
+            self.outputs = self.from_dict({"outputs": outputs}).outputs
+        if type(self.parameters) is not Parameters:
+            self.parameters = Parameters(self.parameters or {})
+        self.model_name = self.model_name or ""
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. `binary` selects the outputs in binary form: all, none, or by name."""
         head = {"model_name": self.model_name, "model_version": self.model_version}
         head |= without_empty({"id": self.id, "parameters": self.parameters})
         return write_http(head, "outputs", self.outputs, binary, nonfinite)
-
-    def to_json(self) -> bytes:
-        """Return the body as JSON. Raise InvalidInput if JSON cannot represent a tensor."""
-        return self.to_http(binary=False)[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object as a dict of built-in types."""
-        return dict(orjson.loads(self.to_json()))
-
-    @classmethod
-    def from_dict(cls, payload: Any, blobs: Buffer = b"") -> InferenceResponse:
-        """Parse the JSON object of a response.
-
-        Raise InvalidInput if it is malformed. If it contains `error`, raise InferenceError with the server's message.
-        """
-        members = payload if isinstance(payload, dict) else {}
-        if "error" in members:
-            raise InferenceError(str(members["error"]))
-        outputs, parameters = members.get("outputs"), members.get("parameters") or {}
-        if not isinstance(outputs, list) or not isinstance(parameters, dict):
-            raise InvalidInput("invalid inference response", expected="an object with outputs")
-        tensors = read_tensors([read_output(each) for each in outputs], blobs, ResponseOutput)
-        name, version = members.get("model_name") or "", members.get("model_version")
-        return cls(tensors, name, version, members.get("id"), parameters)
-
-    @classmethod
-    def from_http(cls, body: bytes | str, headers: Mapping[str, str]) -> InferenceResponse:
-        """Parse an HTTP response with or without binary data. Raise the same exceptions as `from_dict`."""
-        return cls.from_dict(*read_http(body, headers))
 
 
 def without_empty(members: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +216,7 @@ class MetadataTensor:
         self.shape = list(self.shape)
 
     @property
-    def parameters(self) -> Parameters:
+    def parameters(self) -> JsonObject:
         """Return the parameters of the tensor in a response. Model metadata can have more (R6)."""
         return {"content_type": self.content_type} if self.content_type else {}
 

@@ -12,11 +12,11 @@ from typing import Any
 from flask import Flask, signals
 
 from app.protocol.datatypes import check_shape, datatype_of
+from app.protocol.envelope import MAX_TENSORS, check_parameters, check_text
 from app.protocol.errors import InvalidInput
-from app.protocol.types import MAX_TENSORS
 from app.rest.middleware import respond_with_flask
 from app.rest.routes import Inference, Service, infer
-from app.rest.schemas import Json, check_parameters, check_text, validate_request
+from app.rest.schemas import Json, validate_request
 
 ENDPOINT = "rest.infer"
 DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")

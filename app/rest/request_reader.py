@@ -17,13 +17,13 @@ import numpy as np
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from app.protocol.binary_tensors import Buffer, from_bytes
+from app.protocol.binary_tensors import from_bytes
 from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
 from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding, format_value
-from app.protocol.http_body import HEADER_LENGTH, read_tensors, split_body
+from app.protocol.http_body import HEADER_LENGTH, split_body
 from app.protocol.json_parser import read_json, read_numbers
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, RequestOutput
-from app.rest.schemas import Json, Validate, validate_request
+from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+from app.rest.schemas import Validate, validate_request
 
 # Maximum number of bytes to discard after an error response. If the body has more, the connection is closed.
 MAX_DISCARDED = 2**30
@@ -119,8 +119,8 @@ def read_request(
     json, blobs = split_body(body, header_length)
     if simdjson and (payload := read_numbers(json)) is not None:
         with suppress(InvalidInput):  # read_json() reports the exact error
-            return make_request(validate(payload), blobs)
-    return make_request(validate(read_json(json)), blobs)
+            return InferenceRequest.of(validate(payload), blobs)
+    return InferenceRequest.of(validate(read_json(json)), blobs)
 
 
 def raw_request(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:
@@ -153,15 +153,6 @@ def raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
     fixed = datatype.size * math.prod(each for each in declared if each != -1)
     variable = len(body) // fixed if fixed else 0
     return from_bytes(body, datatype, [variable if each == -1 else each for each in declared])
-
-
-def make_request(envelope: Json, blobs: Buffer) -> InferenceRequest:
-    return InferenceRequest(
-        read_tensors(envelope["inputs"], blobs, RequestInput),
-        id=envelope["id"],
-        parameters=envelope["parameters"] or {},
-        outputs=[RequestOutput(each["name"], each["parameters"] or {}) for each in envelope["outputs"] or ()],
-    )
 
 
 def read_index_request(body: bytes) -> bool:

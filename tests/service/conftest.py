@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from flask import Flask
+from werkzeug.routing import Rule
 
 from app import create_app
 from app.config.settings import Settings
@@ -96,6 +97,23 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 def restore_sigint() -> None:
     """Restore the handler of SIGINT. Background jobs of a script ignore SIGINT, and so would their child processes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_url_builders_once() -> Iterator[None]:
+    """Compile the URL builder of a rule once for all applications, because it takes most of the time to create one."""
+    compile_builder = getattr(Rule, "_compile_builder", None)  # not in other versions of werkzeug
+    compiled: dict[tuple[Any, ...], Any] = {}
+
+    def compile_once(rule: Rule, append_unknown: bool = True) -> Any:
+        key = rule.rule, repr(rule.defaults), append_unknown
+        if key not in compiled:
+            compiled[key] = compile_builder(rule, append_unknown)
+        return compiled[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rule, "_compile_builder", compile_once, raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")

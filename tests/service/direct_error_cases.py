@@ -81,6 +81,7 @@ DIRECT = [
         lambda: PandasCodec.encode_request(pd.DataFrame([[1, 2]], columns=[SECRET, SECRET])),
     ),
     Direct("JSON of an object", lambda: InferenceRequest([], parameters={SECRET: {NUMBER}}).to_json()),
+    Direct("tensor without data", lambda: RequestInput(SECRET, "FP32", [1])),
     Direct("error of a server", lambda: InferenceResponse.from_dict({"error": ""})),
     Direct("no response", lambda: InferenceResponse.from_dict([SECRET])),
     Direct("response without a name", lambda: InferenceResponse.from_dict({"outputs": [SECRET]})),

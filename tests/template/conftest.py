@@ -3,7 +3,7 @@
 from .baking import bake, out
 from .browser import chromium
 from .charts import values_file
-from .environments import linked_project
+from .environments import fast_tools, linked_project
 from .helm import run_helm
 from .manifests import render
 from .page import all_kinds, columns, serve, visit
@@ -13,6 +13,7 @@ __all__ = [
     "bake",
     "chromium",
     "columns",
+    "fast_tools",
     "linked_project",
     "out",
     "render",

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,15 @@ def link_packages(made: Path, python: Path | None = None) -> Path:
     for stamp in (".serve", ".dev"):
         (folder / stamp).touch()
     return made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fast_tools() -> Iterator[None]:
+    """Let projects' pytest load no plugins, which only this repository has, and projects' mypy share a cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        patch.setenv("MYPY_CACHE_DIR", str(ROOT / ".cache" / "mypy"))
+        yield
 
 
 @pytest.fixture(scope="session")

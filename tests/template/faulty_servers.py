@@ -76,6 +76,11 @@ def hanging_server() -> Flask:
     return server_with_trigger(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
+def waiting_server() -> Flask:
+    """Return a server that does not respond to a request that contains TRIGGER, but to all others."""
+    return server_with_trigger(lambda: None)
+
+
 def server_with_trigger(act: Callable[[], None]) -> Flask:
     def handle(original: Callable, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
         body = environ["wsgi.input"].read()

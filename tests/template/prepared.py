@@ -13,7 +13,7 @@ import numpy as np
 from tests.service.processes import gunicorn, started
 
 from .blocks import read_guide
-from .environments import ROOT, make_clients
+from .environments import make_clients
 from .guides import GRPC, REST, Session, local_addresses, port_of
 from .listed import LISTED
 from .perf_analyzer.tool import install_perf_analyzer
@@ -261,7 +261,6 @@ def run_page(page: str, text: str, folder: Path) -> None:
     values = {"rest": port_of(actual[REST]), "grpc": port_of(actual[GRPC]), "folder": folder}
     actual |= {here: there.format(**values) for here, there in REPLACED.get(page, {}).items()}
     session = Session(folder, actual, listed=LISTED.get(page, []), only_status=page in ONLY_STATUS)
-    session.variables["MYPY_CACHE_DIR"] = str(ROOT / ".cache/mypy-pages")  # `make lint` reads pandas from it, not again
     session.variables |= {f"BASH_FUNC_{name}%%": text for name, text in FUNCTIONS.items()}
     with PREPARED.get(page, lambda _: nullcontext())(session):
         session.run(read_guide(text))

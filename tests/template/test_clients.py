@@ -40,6 +40,7 @@ from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_ana
 SCRIPTS = ["tritonclient_http,tritonclient_grpc", "kserve_rest,kserve_grpc", "plain_grpc"]
 PROTO = ROOT / "protos" / "open_inference_grpc.proto"
 SERVICE = "inference.GRPCInferenceService"
+INSTALL = f"{sys.executable} -m uv pip install --quiet --python .venv/bin/python"  # faster than pip
 
 pytestmark = pytest.mark.timeout(900)  # the first test of each client installs it
 
@@ -49,15 +50,13 @@ def perf_analyzer(tmp_path_factory: pytest.TempPathFactory) -> Measure:
     return make_perf_analyzer(tmp_path_factory.mktemp("perf-analyzer"))
 
 
-@pytest.fixture(scope="session", params=["root", "project"])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start gunicorn with two workers, in this repository and in a generated project with its own environment."""
-    folder, python = ROOT, Path(sys.executable)
-    if request.param == "project":
-        folder = make_project(tmp_path_factory.mktemp("projects"))
-        python = folder / ".venv" / "bin" / "python"
-        run("make", "-C", folder, f"PYTHON={sys.executable}", "VENV=.venv", ".venv/.serve", MAKEFLAGS="")
-    with gunicorn(folder, python=python, WORKERS=2) as running:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Start gunicorn with two workers in a generated project with its own environment."""
+    project = make_project(tmp_path_factory.mktemp("projects"))
+    variables = [f"PYTHON={sys.executable}", "VENV=.venv", f"INSTALL={INSTALL}"]
+    run("make", "-C", project, *variables, ".venv/.serve", MAKEFLAGS="")
+    with gunicorn(project, python=project / ".venv/bin/python", WORKERS=2) as running:
         yield running
 
 

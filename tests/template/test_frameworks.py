@@ -7,14 +7,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.processes import free_ports, gunicorn
+from tests.service.processes import Running, free_ports, gunicorn
 
 from .baking import setup_without_docs
 from .container import lint_findings
@@ -52,6 +53,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def framework(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def service(project: Callable[[str], Path], framework: str) -> Iterator[Running]:
+    """Start the project of the framework with one worker."""
+    skip_without(framework)
+    with gunicorn(project(framework), WORKERS=1, PYTHONPATH=project(framework)) as running:
+        yield running
+
+
 def skip_without(framework: str) -> None:
     if not find_spec(MODULES.get(framework, framework)):
         pytest.skip(f"{framework} is not installed here: `make matrix` tries it")
@@ -59,6 +73,17 @@ def skip_without(framework: str) -> None:
 
 def chapter(project: Path) -> str:
     return (project / "README.md").read_text().split("\n## Calls\n")[1].split("\n## ")[0]
+
+
+def calls_of(project: Path, service: Running) -> str:
+    """Return the calls in the README, with the addresses of the service."""
+    return chapter(project).replace("127.0.0.1:8080", service.http).replace("127.0.0.1:8081", service.grpc)
+
+
+def call(project: Path, service: Running) -> Any:
+    """Run the first call in the README, which uses curl, and return the response."""
+    command, *_ = commands(calls_of(project, service))
+    return json.loads(subprocess.run(["bash", "-c", command], cwd=project, capture_output=True, check=True).stdout)
 
 
 def commands(text: str) -> list[str]:
@@ -81,7 +106,6 @@ def test_each_framework_has_an_example() -> None:
     assert {path.name for path in (ROOT / "examples").iterdir()} == set(FRAMEWORKS)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_platform(framework: str) -> None:
     """R6: the platform of each example follows the specification, <project>_<format>, for the file that it loads."""
     platform, file = PLATFORMS[framework]
@@ -91,7 +115,6 @@ def test_platform(framework: str) -> None:
     assert (folder / "model" / file).is_file()
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_project_contains_only_its_framework(project: Callable[[str], Path], framework: str) -> None:
     """A project contains the model, packages and example of its framework, and nothing of other frameworks."""
     made, example = project(framework), ROOT / "examples" / framework
@@ -123,7 +146,6 @@ def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path]) -> N
     assert lint_findings(project("lightgbm") / "deploy/Dockerfile") == ""
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> None:
     """The project's own tests of the model and the service pass."""
     skip_without(framework)
@@ -134,7 +156,6 @@ def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> N
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
     """If the model file is missing, startup fails with one line that names the file and MODEL_DIR."""
     skip_without(framework)
@@ -153,34 +174,25 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_readme_calls(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
+def test_readme_calls(project: Callable[[str], Path], framework: str, service: Running, tmp_path: Path) -> None:
     """The calls with curl, tritonclient and grpcurl in the README work unchanged."""
-    skip_without(framework)
     made = project(framework)
     python = make_clients()
-    with gunicorn(made, WORKERS=1, PYTHONPATH=made) as service:
-        text = chapter(made).replace("127.0.0.1:8080", service.http).replace("127.0.0.1:8081", service.grpc)
-        curl, *others = commands(text)
-        response = json.loads(subprocess.run(["bash", "-c", curl], cwd=made, capture_output=True, check=True).stdout)
-        assert response["model_name"] == MODEL, response
-        names = {output["name"] for output in response["outputs"]}
-        (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        (tmp_path / "call.py").write_text(block)
-        assert subprocess.run([python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}).returncode == 0
-        for command in others:
-            assert {output["name"] for output in grpcurl(command, made)["outputs"]} == names
+    response = call(made, service)
+    assert response["model_name"] == MODEL, response
+    names = {output["name"] for output in response["outputs"]}
+    text = calls_of(made, service)
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "call.py").write_text(block)
+    assert subprocess.run([python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}).returncode == 0
+    for command in commands(text)[1:]:
+        assert {output["name"] for output in grpcurl(command, made)["outputs"]} == names
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_preloaded_workers_give_same_results(project: Callable[[str], Path], framework: str) -> None:
-    """With PRELOAD_MODEL=on, workers return the same results as workers that load the model themselves."""
-    skip_without(framework)
+def test_preloaded_workers_give_same_results(project: Callable[[str], Path], framework: str, service: Running) -> None:
+    """With PRELOAD_MODEL=on, workers return the same results as a worker that loads the model itself."""
     made = project(framework)
-    responses = []
-    for preload in ("off", "on"):
-        with gunicorn(made, WORKERS=2, PRELOAD_MODEL=preload, PYTHONPATH=made) as service:
-            command = commands(chapter(made))[0].replace("127.0.0.1:8080", service.http)
-            calls = [subprocess.Popen(["bash", "-c", command], cwd=made, stdout=subprocess.PIPE) for _ in range(8)]
-            responses += [json.loads(call.communicate(timeout=60)[0])["outputs"] for call in calls]
-    assert all(response == responses[0] for response in responses)
+    expected = call(made, service)["outputs"]
+    with gunicorn(made, WORKERS=2, PRELOAD_MODEL="on", PYTHONPATH=made) as preloaded, ThreadPoolExecutor() as pool:
+        responses = list(pool.map(call, [made] * 8, [preloaded] * 8))
+    assert all(response["outputs"] == expected for response in responses)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,10 +30,15 @@ print('loaded')
 FRAMEWORKS = json.loads((ROOT / "cookiecutter.json").read_text())["framework"]
 
 
+@pytest.fixture(scope="module")
+def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("made"))
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """Return a new project whose environment contains the tools of this one."""
-    made = make_project(tmp_path)
+def project(new_project: Path, tmp_path: Path) -> Path:
+    """Return a copy of a new project. Its environment contains the tools of this one."""
+    made = shutil.copytree(new_project, tmp_path / "made")
     bin_folder = made / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
     for tool in ("python", "ruff", "mypy"):
@@ -143,9 +149,9 @@ def test_pre_commit_hooks_run_without_network(project: Path) -> None:
         ("./old", "Python 3.9.1 is too old"),
     ],
 )
-def test_rejects_unusable_python(tmp_path: Path, python: str, expected: str) -> None:
+def test_rejects_unusable_python(new_project: Path, tmp_path: Path, python: str, expected: str) -> None:
     """An unusable PYTHON is reported with a valid example, and no environment is created."""
-    made = make_project(tmp_path)
+    made = shutil.copytree(new_project, tmp_path / "made")
     old = made / "old"
     old.write_text(
         '#!/bin/sh\ncase "$2" in *version_info*) exit 1;; esac\ntest "$1" != --version || echo Python 3.9.1\n'

@@ -8,27 +8,21 @@ import json
 import re
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import grpc
 import numpy as np
-import pytest
 import trustme
 from google.protobuf.json_format import Parse
 from playwright.sync_api import Browser, Page, expect
 
-from app.api import InvalidInput, MetadataTensor
+from app.api import MetadataTensor
 from app.config.settings import Settings
 from grpc_service.messages import ModelInferRequest
-from grpc_service.server import Server
 from tests.service import models
 from tests.service.processes import Running, gunicorn
-from tests.service.wires import Grpc
 
 from .helm import ROOT
 from .page import PNG, PREFIX, Open, Serve, model_with_all_kinds, predict
@@ -139,89 +133,6 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     data = {name: values for name, _, _, values in ast.literal_eval(loop.iter)}
     assert data["large"] == [2**64 - 1, 2**64 - 2]
     assert data["te'xt"] == TEXTS
-
-
-def picky() -> Any:
-    """Return a model with inputs of several kinds, which also rejects the count 13."""
-    inputs = [
-        MetadataTensor("count", "UINT8", [1]),
-        MetadataTensor("rows", "FP32", [-1, 2]),
-        MetadataTensor("when", "BYTES", [-1], "datetime"),
-        MetadataTensor("flag", "BOOL", [-1]),
-        MetadataTensor("note", "BYTES", [1], "str"),
-    ]
-
-    def predict_(_: Any, count: Any, rows: Any, when: list[datetime], flag: Any, note: Any = None) -> dict[str, Any]:
-        if count[0] == 13:
-            raise InvalidInput("Count: unlucky.")
-        return {"rows": rows}
-
-    module = models.model(inputs, inputs[1:2], predict_)
-    module.EXAMPLE = {"count": [1], "rows": [[1, 2]], "when": ["2024-01-31"], "flag": [True]}
-    return module
-
-
-@pytest.fixture
-def accept(serve: Serve, visit: Open) -> Iterator[tuple[Page, Callable[[], str]]]:
-    """Return a page, and a function that sends its calls for curl and grpcurl, and returns that for curl."""
-    app = serve(picky())
-    page = visit(app.address)
-    server = Server(app.extensions["service"].plane, Settings(host="127.0.0.1", grpc_port=0))
-    server.start()
-
-    def send() -> str:
-        found = shown(page)
-        _, _, body = arguments(found["curl"])
-        assert app.test_client().post("/v2/models/test/infer", data=body).status_code == 200, body
-        message = Parse(arguments(found["grpcurl"])[2], ModelInferRequest())
-        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-            assert Grpc(channel).send(message).kind == "ok", message
-        return body
-
-    yield page, send
-    server.close(0)
-
-
-def test_calls_are_accepted(accept: tuple[Page, Callable[[], str]]) -> None:
-    """The calls are those of the last accepted request. A note says so if the form has changed since then."""
-    page, send = accept
-    expect(page.locator("#calls")).to_be_hidden()
-    predict(page)
-    previous = send()
-    note = page.get_by_text("This is the last request that the service accepted. Send the form to update it.")
-    expect(note).to_have_count(0)
-    for label, text, is_valid in (
-        ("count", "300", False),
-        ("count", "1.5", False),
-        ("count", "null", False),
-        ("count", "", False),
-        ("count", "13", False),
-        ("count", "2", True),
-        ("rows", "1 2 3", False),
-        ("rows", "1 1e39", False),
-        ("rows", '[[1, 2], [3, "a"]]', False),
-        ("rows", "1 2\n3 4", True),
-        ("when", "tomorrow", False),
-        ("when", "", False),
-        ("when", '["2024-01-31", 1]', False),
-        ("when", "2024-01-31\n2024-02-29T12:00:00Z", True),
-        ("flag", "2", False),
-        ("flag", "1 0", True),
-        ("note", "text", True),
-        ("note", "", True),
-    ):
-        field = page.get_by_label(label)
-        before = field.input_value()
-        field.fill(text)
-        expect(note).to_have_count(1)
-        assert send() == previous
-        page.get_by_role("button", name="Predict").click()
-        expect(page.locator("#send")).to_have_attribute("aria-disabled", "false")
-        expect(note).to_have_count(0 if is_valid else 1)
-        assert (send() != previous) == is_valid, text
-        previous = send()
-        if not is_valid:
-            field.fill(before)
 
 
 def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:

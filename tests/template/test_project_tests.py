@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,9 +54,16 @@ PREDICT = """def predict(model, features: np.ndarray):
     features = scaled(features)"""
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new project."""
+    return give_messages(make_project(tmp_path_factory.mktemp("made"), project_slug="made"))
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    return give_messages(make_project(tmp_path / "out", project_slug="made"))
+def project(made: Path, tmp_path: Path) -> Path:
+    """Return a copy of the project that a test may change."""
+    return shutil.copytree(made, tmp_path / "out" / "made")
 
 
 def run_tests(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -148,6 +156,7 @@ def test_warnings_in_our_code_are_errors(tmp_path: Path, module: str, status: in
     """In this repository, a deprecation in our own code fails the tests, and one in another package does not."""
     script = f"import warnings\ndef test(): warnings.warn_explicit('x', DeprecationWarning, 'f', 1, {module!r})\n"
     (tmp_path / "test_it.py").write_text(script)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", ROOT / "pytest.ini"]
-    done = subprocess.run([*command, "--rootdir", ROOT, tmp_path], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    command += ["-c", str(ROOT / "pytest.ini"), "--rootdir", str(ROOT), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == status, done.stdout

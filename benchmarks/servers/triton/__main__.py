@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytriton
 
+REPOSITORY = Path(__file__).with_name("repository")
 
-def main(http_port: str, grpc_port: str) -> None:
+
+def main(http_port: str, grpc_port: str, repository: str | Path = REPOSITORY) -> None:
     """Combine the Python backend with the stub for this Python version, and start the server."""
     package = Path(pytriton.__file__).parent / "tritonserver"
     backends = Path(sys.prefix) / "backends"
@@ -19,7 +21,7 @@ def main(http_port: str, grpc_port: str) -> None:
     for source in package / "backends/python", stub:
         shutil.copytree(source, backends / "python", dirs_exist_ok=True)
     options = {
-        "model-repository": Path(__file__).with_name("repository"),
+        "model-repository": repository,
         "backend-directory": backends,
         "http-address": "127.0.0.1",
         "http-port": http_port,

@@ -25,6 +25,11 @@ class Echo(MLModel):
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
 
     def array(self, tensor: RequestInput) -> np.ndarray:
-        if tensor.datatype == "BYTES":  # NumpyCodec would split an element from gRPC into several
-            return np.array(tensor.data.root, object).reshape(tensor.shape)
-        return self.decode(tensor, default_codec=NumpyCodec)
+        if tensor.datatype != "BYTES":
+            return self.decode(tensor, default_codec=NumpyCodec)
+        # NumpyCodec would split an element from gRPC into several.
+        elements = tensor.data.root
+        if tensor.parameters and tensor.parameters.content_type:
+            # MLServer's gRPC messages need bytes.
+            elements = [each.encode() if isinstance(each, str) else each for each in self.decode(tensor)]
+        return np.array(elements, object).reshape(tensor.shape)

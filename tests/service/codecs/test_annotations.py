@@ -8,7 +8,6 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing
 import pandas as pd
@@ -230,12 +229,6 @@ def takes_octets(_, x: list[bytes]): ...
 def takes_moments(_, x: list[datetime]): ...
 
 
-def takes_bfloat16(_, x: numpy.typing.NDArray[ml_dtypes.bfloat16]): ...
-
-
-def takes_bfloat16_by_name(_, inputs: dict[str, numpy.typing.NDArray[ml_dtypes.bfloat16]]): ...
-
-
 def takes_numbers(_, x: list[int]): ...
 
 
@@ -264,12 +257,6 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
             'parameter "x": invalid annotation list.bytes.. Expected BYTES in METADATA, got FP32',
         ),
         (broken(takes_moments, [NUMBER]), "Expected BYTES in METADATA, got FP32"),
-        (
-            broken(takes_bfloat16, [NUMBER]),
-            'parameter "x": invalid annotation bfloat16. Expected BF16 in METADATA, got FP32',
-        ),
-        (broken(takes_bfloat16, [BYTES]), "Expected BF16 in METADATA, got BYTES"),
-        (broken(takes_bfloat16_by_name, [NUMBER]), 'parameter "x": invalid annotation bfloat16. Expected BF16'),
         (broken(takes_numbers, [BYTES]), 'parameter "x": invalid annotation. .* got list.int.'),
         (broken(takes_either, [BYTES]), 'parameter "x": invalid annotation. '),
         (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),

@@ -15,7 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from app.codecs import NumpyRequestCodec
-from app.protocol.errors import InvalidInput
+from app.inference.predict_adapter import ModelAdapter
+from app.protocol.errors import ConfigurationError, InvalidInput
 from app.protocol.types import InferenceResponse, MetadataTensor
 from tests.service import models
 from tests.service.wires import exact, unpack
@@ -157,6 +158,15 @@ def test_annotation_bfloat16(serve, form: str, predict: Any) -> None:
     """R23, C2: predict() receives bfloat16 of ml_dtypes if the annotation asks for it."""
     response = serve(models.model([X], [Y], predict)).forms[form].infer([("x", "BF16", [2, 1], [0.75, -1.5])])
     assert response.outputs == {"y": ("BF16", [2], [1.5, -3.0])}
+
+
+@pytest.mark.parametrize("predict", [bfloat16_input, optional_bfloat16_input, bfloat16_inputs])
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+def test_annotation_bfloat16_of_another_datatype(datatype: str, predict: Any) -> None:
+    """R23, C2: the annotation of an input that is not BF16 prevents the start."""
+    text = f'parameter "x": invalid annotation bfloat16. Expected BF16 in METADATA, got {datatype}'
+    with pytest.raises(ConfigurationError, match=text):
+        ModelAdapter(models.model([MetadataTensor("x", datatype, [-1])], [Y], predict))
 
 
 def test_codec_sends_bfloat16() -> None:

@@ -1,0 +1,221 @@
+"""Requests and responses in a client: as dicts, as JSON and as HTTP bodies, with the service's errors."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from http.client import HTTPMessage
+from typing import Any
+
+import numpy as np
+import pytest
+from requests.structures import CaseInsensitiveDict
+from werkzeug.datastructures import Headers
+
+from app.api import (
+    InferenceError,
+    InferenceRequest,
+    InferenceResponse,
+    InvalidInput,
+    Parameters,
+    RequestInput,
+    RequestOutput,
+    ResponseOutput,
+)
+from app.protocol.datatypes import DATATYPES
+from tests.service import models
+from tests.service.rest.test_validation import GOOD, INFER, bodies
+
+NUMBERS = {name: np.array([[0, 1], [1, 0]], each.dtype) for name, each in DATATYPES.items() if name != "BYTES"}
+ARRAYS: dict[str, tuple[str, Any]] = {
+    **{name: (name, array) for name, array in NUMBERS.items()},
+    "NaN": ("FP16", np.array([1.5, np.nan], "f2")),
+    "empty": ("FP32", np.empty((0, 3), "f4")),
+    "scalar": ("INT64", np.array(5)),
+    "text": ("BYTES", np.array(["", "naïve ☃", "a\nb"], object)),
+    "empty text": ("BYTES", np.empty((2, 0), object)),
+}
+INPUT = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1.5, None]}
+OUTPUT = {"name": "y", "shape": [2, 1], "datatype": "BYTES", "parameters": {"content_type": "str"}, "data": ["a", "b"]}
+RESPONSE = {"model_name": "m", "model_version": "3", "id": "7", "parameters": {"content_type": "np"}}
+
+
+def request_of(datatype: str, array: Any) -> InferenceRequest:
+    asked = [RequestOutput("y", {"binary_data": True}), RequestOutput("z")]
+    tensors = [
+        RequestInput("x", datatype, data=array, parameters={"content_type": "np"}),
+        RequestInput("n", "INT8", [], 5),
+    ]
+    return InferenceRequest(tensors, id="1", parameters={"a": 1}, outputs=asked)
+
+
+def response_of(datatype: str, array: Any) -> InferenceResponse:
+    return InferenceResponse([ResponseOutput("y", datatype, data=array)], "m", "3", "7", {"a": 1.5})
+
+
+def same(one: Any, other: Any, extra: Mapping[str, Any]) -> None:
+    """Check that two messages have equal members, and tensors of equal values. The other has the parameters `extra`."""
+    for name in ("id", "model_name", "model_version"):
+        assert getattr(one, name) == getattr(other, name)
+    assert {**extra, **one.parameters} == other.parameters
+    for member in ("inputs", "outputs"):
+        for tensor, found in zip(getattr(one, member, []), getattr(other, member, []), strict=True):
+            assert (tensor.name, tensor.parameters) == (found.name, found.parameters)
+            if not isinstance(tensor, RequestOutput):
+                assert (tensor.datatype, tensor.shape) == (found.datatype, found.shape)
+                assert texts(tensor.data) == texts(found.data)
+
+
+def texts(array: np.ndarray) -> list[str]:
+    elements = array.ravel().tolist()
+    return [
+        each.decode() if isinstance(each, bytes) else repr(each) if array.dtype != object else each for each in elements
+    ]
+
+
+@pytest.mark.parametrize("make", [request_of, response_of])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_round_trips(name: str, make: Callable[..., Any]) -> None:
+    """R10, R12, R13, B1: dicts, JSON and bodies with binary data of every datatype become the same message again."""
+    message = make(*ARRAYS[name])
+    kind = type(message)
+    same(message, kind.from_dict(message.to_dict()), {})
+    same(message, kind(**message.to_dict()), {})
+    same(message, kind.from_http(*message.to_http(binary=False)), {})
+    same(message, kind.from_http(message.to_json().decode()), {})
+    asked = {"binary_data_output": True} if kind is InferenceRequest else {}
+    same(message, kind.from_http(*message.to_http()), asked)
+    same(message, kind.from_http(*message.to_http({"x", "y"})), asked)
+    assert kind.from_dict(message.to_dict()).to_json() == message.to_json()
+
+
+@pytest.mark.parametrize("kind", [dict, CaseInsensitiveDict, Headers, HTTPMessage])
+@pytest.mark.parametrize("make", [request_of, response_of])
+def test_from_http_accepts_headers_of_libraries(kind: Any, make: Callable[..., Any]) -> None:
+    """B4: from_http reads the header in any case from a dict and from the classes of requests and http.client."""
+    message = make(*ARRAYS["text"])
+    body, written = message.to_http()
+    headers = kind()
+    for name, value in written.items():
+        headers[name.lower()] = value
+    assert type(message).from_http(body, headers).to_http() == (body, written)
+
+
+def error_of(read: Callable[..., Any], *arguments: Any) -> str | None:
+    """Return the message of the InvalidInput that a call raises, or None if it returns."""
+    try:
+        read(*arguments)
+    except InvalidInput as error:
+        return str(error)
+    return None
+
+
+def test_from_dict_has_the_errors_of_the_service(serve) -> None:
+    """R7, R9, R17, R19, B2: from_dict and from_http reject what the service rejects, with its error messages."""
+    client = serve(models.two_by_two()).client
+    messages = []
+    for body in bodies():
+        response = client.post(INFER, data=body)
+        message = error_of(InferenceRequest.from_dict, json.loads(body))
+        assert error_of(InferenceRequest.from_http, body) == message
+        if message is None:  # only the comparison with METADATA can fail
+            again = InferenceRequest.from_http(body).to_json()
+            assert client.post(INFER, data=again).data == response.data, body
+        else:
+            assert (response.status_code, response.json) == (400, {"error": message}), body
+            messages.append(message)
+    assert len(messages) >= 100
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b'{"inputs": [NaN]}', b"[" * 70 + b"]" * 70, json.dumps(GOOD).encode()]
+)
+@pytest.mark.parametrize("length", [None, "", "5", "x", "100000"])
+def test_from_http_has_the_errors_of_the_service(serve, body: bytes, length: str | None) -> None:
+    """R12, R20, B3, B4: a malformed body or header raises InvalidInput with the service's error message."""
+    headers = {} if length is None else {"Inference-Header-Content-Length": length}
+    response = serve(models.two_by_two()).client.post(INFER, data=body, headers=headers)
+    assert response.json.get("error") == error_of(InferenceRequest.from_http, body, headers)
+
+
+def test_to_dict_equals_the_response_of_the_service(service) -> None:
+    """R8, R13: to_dict of a response returns the members that the service sends as JSON."""
+    sent = InferenceRequest(
+        [RequestInput("c", "FP32", data=[[25.12, np.nan]]), RequestInput("b", "BYTES", data=["é"])], id=""
+    )
+    response = service.client.post(INFER, json=sent.to_dict())
+    assert InferenceResponse.from_http(response.data, response.headers).to_dict() == response.json
+    assert response.json["outputs"][2]["data"] == [25.12, None]
+    body, headers = sent.to_http()
+    binary = service.client.post(INFER, data=body, headers=headers)
+    assert InferenceResponse.from_http(binary.data, binary.headers).to_dict() == response.json
+
+
+def test_constructors_accept_json_objects() -> None:
+    """R7, R8, R17: the members of a JSON object can be keyword arguments, and null counts as absent."""
+    request = InferenceRequest(inputs=[INPUT], outputs=[{"name": "y"}], parameters=None, id=None)
+    assert request.to_dict() == {"inputs": [INPUT], "outputs": [{"name": "y"}]}
+    assert InferenceRequest([RequestInput(**OUTPUT)], outputs=None).outputs == []
+    response = InferenceResponse(**RESPONSE, outputs=[OUTPUT])
+    assert response.to_dict() == {**RESPONSE, "outputs": [OUTPUT]}
+    assert InferenceResponse(outputs=[OUTPUT], model_name=None, parameters=None).to_dict()["model_name"] == ""
+
+
+@pytest.mark.parametrize("text", ["no such model", ""])
+def test_constructor_raises_the_error_of_the_service(text: str) -> None:
+    """R19: InferenceResponse(**response.json()) raises the error message of a failed request."""
+    with pytest.raises(InferenceError) as caught:
+        InferenceResponse(error=text)
+    assert (type(caught.value), str(caught.value)) == (InferenceError, text)
+
+
+def test_constructors_reject_invalid_objects() -> None:
+    """R9, R11: a JSON object in a constructor is validated, and the error names the tensor."""
+    with pytest.raises(InvalidInput, match='^Input "x": invalid shape'):
+        InferenceRequest([{**INPUT, "shape": [-1]}])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match='^Output "y": wrong number of elements'):
+        InferenceResponse(outputs=[{**OUTPUT, "data": ["a"]}])
+
+
+def test_responses_may_have_parameters_beyond_the_protocol() -> None:
+    """R17: parameters in a response of another server can be objects. binary_data_size is validated."""
+    read = InferenceResponse.from_dict({"outputs": [OUTPUT], "parameters": {"meta": {"online": None}, "version": None}})
+    assert read.parameters == {"meta": {"online": None}}
+    with pytest.raises(InvalidInput, match='^Output "y": invalid parameter "binary_data_size"'):
+        InferenceResponse.from_dict({"outputs": [{**OUTPUT, "parameters": {"binary_data_size": "4"}}]})
+
+
+def test_null_parameters_are_absent() -> None:
+    """R17: a parameter whose value is null, as MLServer's dict() contains, counts as absent."""
+    nulls = {"content_type": "np", "headers": None}
+    request = InferenceRequest.from_dict({"inputs": [{**INPUT, "parameters": nulls}], "parameters": nulls})
+    assert request.parameters == request.inputs[0].parameters == {"content_type": "np"}
+
+
+@pytest.mark.parametrize("made", [lambda each: each, lambda each: dict(each)])
+def test_parameters_are_attributes(made: Callable[..., Any]) -> None:
+    """C1: content_type is an attribute of parameters, and None if absent."""
+    given = made(Parameters(content_type="np", other=1))
+    tensor = RequestInput(**{**INPUT, "data": [1, 2]}, parameters=given)
+    for message in (tensor, InferenceRequest([tensor], parameters=given), InferenceResponse([], parameters=given)):
+        assert (message.parameters.content_type, message.parameters.other) == ("np", 1)
+        assert message.parameters.headers is None
+        assert not hasattr(message.parameters, "unknown")
+    read = InferenceRequest.from_dict(InferenceRequest([tensor], parameters=given).to_dict())
+    assert read.parameters.content_type == read.inputs[0].parameters.content_type == "np"
+    assert InferenceRequest([]).parameters.content_type is None
+    for copied in (copy.deepcopy(read.parameters), pickle.loads(pickle.dumps(read.parameters))):
+        assert (copied, copied.content_type) == (given, "np")
+
+
+@pytest.mark.parametrize("shape", [[0, 3], (1, 2), np.array([5.1, 3.5])])
+@pytest.mark.parametrize("make", [RequestInput, ResponseOutput])
+def test_rejects_tensors_without_data(make: Any, shape: Any) -> None:
+    """R9: an array as the third argument, which is the shape, gets an error message that names the remedy."""
+    with pytest.raises(InvalidInput) as caught:
+        make("x", "FP32", shape)
+    assert str(caught.value) == (
+        f'{make.kind.title()} "x": missing data. Use data=..., because the third argument is the shape.'
+    )

@@ -1,0 +1,31 @@
+"""Run the command of the conformance suite."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from tests.service.processes import Running
+from tests.template.environments import ROOT
+
+
+def check(*options: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the suite's command with these options."""
+    return subprocess.run(
+        command(*options),
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def command(*options: Any) -> list[str]:
+    return [sys.executable, "-m", "conformance", *map(str, options)]
+
+
+def address_options(service: Running) -> list[str]:
+    return ["--http", f"http://{service.http}", "--grpc", service.grpc]
