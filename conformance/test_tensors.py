@@ -277,7 +277,7 @@ def test_forms_agree(target: Target, form: str) -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_request_of_maximum_size(target: Target, http: Http, infer: str, form: str, limit: int, extra: int) -> None:
+def test_request_of_maximum_size(limit: int, target: Target, http: Http, infer: str, form: str, extra: int) -> None:
     """G6: in each form, a request of exactly the limit is accepted, and a larger one is rejected."""
     body, headers = large_request(form, limit + extra, target.model)
     if form.startswith("grpc"):
