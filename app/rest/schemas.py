@@ -33,11 +33,7 @@ class CheckedField(fields.Field[Any]):
             raise ValidationError([error if error.path else error.about(str(attr))]) from None
 
 
-class EnvelopeSchema(Schema):
-    error_messages = {"type": "an object"}
-
-
-SCHEMA = EnvelopeSchema.from_dict({name: CheckedField(*member) for name, member in REQUEST.items()})()
+SCHEMA = Schema.from_dict({name: CheckedField(*member) for name, member in REQUEST.items()})()
 
 
 def validate_request(payload: Any) -> Json:
@@ -55,6 +51,6 @@ def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
             if isinstance(each, InvalidInput):
                 yield each
             elif member == "_schema":
-                yield InvalidInput(expected=each, got=format_value(value))
+                yield InvalidInput(expected="an object", got=format_value(value))
             else:
                 yield missing_member(value, member, each)
