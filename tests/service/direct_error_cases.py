@@ -17,7 +17,8 @@ from app.codecs.strings import Base64Codec
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
-from app.rest.request_reader import read_body
+from app.rest.request_reader import read_body, read_raw
+from app.rest.schemas import validate_request
 from grpc_service import converters
 from tests.service import models
 from tests.service.error_cases import NUMBER, SECRET
@@ -62,6 +63,7 @@ def environ_of(body: bytes | None, length: int) -> dict[str, Any]:
     return {"CONTENT_LENGTH": str(length), "wsgi.input": body if body is None else io.BytesIO(body)}
 
 
+MATRIX = models.echo("FP32", [-1, -1])
 DIRECT = [
     Direct("array without a datatype", lambda: NumpyCodec.encode_input(SECRET, np.array([NUMBER * 1j]))),
     Direct("first tensor", lambda: NumpyRequestCodec.decode_request(InferenceRequest([]))),
@@ -91,6 +93,11 @@ DIRECT = [
     Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
     Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),
+    Direct("raw data for two inputs", lambda: read_raw(SECRET.encode(), models.two_by_two().METADATA, ())),
+    Direct("raw data without a byte", lambda: read_raw(b"", models.echo("FP32", [-1]).METADATA, ())),
+    Direct("raw data in two variable dimensions", lambda: read_raw(SECRET.encode(), MATRIX.METADATA, ())),
+    Direct("marshmallow without an object", lambda: validate_request(SECRET)),
+    Direct("marshmallow without inputs", lambda: validate_request({SECRET: NUMBER})),
     Direct("metadata with text in FP32", lambda: predictor("str"), ConfigurationError),
     Direct("metadata with a missing value in FP32", lambda: predictor(missing=SECRET), ConfigurationError),
     Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), ConfigurationError),
