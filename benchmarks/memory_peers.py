@@ -1,4 +1,4 @@
-"""Peak memory of a large request in this service, in grpcio and Flask alone, and in the peers."""
+"""Peak memory of a large request in this service, in bare Flask and grpcio, and in the peers."""
 
 from __future__ import annotations
 
