@@ -4,13 +4,13 @@ from pathlib import Path
 
 from app.codecs import InputCodec, PandasCodec, RequestCodec, StringCodec, register_input_codec, register_request_codec
 from app.config.settings import read_settings
+from app.protocol.envelope import Parameters
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import (
     InferenceRequest,
     InferenceResponse,
     MetadataTensor,
     ModelMetadata,
-    Parameters,
     RequestInput,
     RequestOutput,
     ResponseOutput,

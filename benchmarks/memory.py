@@ -34,7 +34,7 @@ from benchmarks.service import JSON, WAYS, drive, echo_case, serving
 
 MEGABYTE = 10**6
 IN_FLIGHT = (1, 4)
-# The maximum, as a multiple of the body. For gRPC, the comparison with the bare server has the goal.
+# Maximum, as a multiple of the body. The goals for gRPC are in memory_peers.py, relative to the bare server.
 GOALS = {JSON: 6.0, "REST binary": BINARY_GOAL}
 SAMPLES, SAMPLE_SECONDS = 100, 2  # the minimum number of samples, and the maximum interval
 MOST_GROWTH, MOST_GROWTH_MIB = 0.05, 4

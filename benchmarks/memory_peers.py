@@ -27,9 +27,9 @@ processes share counts in each of them. The bare servers are a Flask route and a
 def measure_servers(cpu: int) -> dict[str, Any]:
     """Return the peak memory by server and transport, each with a new server, and the versions of the servers."""
     recipes = [each for each in find_recipes(cpu) if each.name in SERVERS and "echo" in each.models]
-    turns = [(recipe, way) for recipe in recipes for way in WAYS if transport_of(way) in recipe.transports]
+    runs = [(recipe, way) for recipe in recipes for way in WAYS if transport_of(way) in recipe.transports]
     rows = []
-    with click.progressbar(turns, label="servers", item_show_func=lambda turn: turn and turn[0].name) as bar:
+    with click.progressbar(runs, label="servers", item_show_func=lambda run: run and run[0].name) as bar:
         for recipe, way in bar:
             rows.append({"server": recipe.name, "way": way, **measure_server(recipe, way, cpu)})
     return {"rows": rows, "versions": versions(recipes)}

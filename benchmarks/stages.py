@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+from functools import partial
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ import click
 from app.config.resources import configure_malloc
 from app.inference.request_context import INFER, RequestContext
 from app.observability.access_log import AccessLog
-from app.rest.fast_path import validate_request_fast
+from app.protocol.envelope import REQUEST, read_object
 from app.rest.middleware import RestContext
 from app.rest.routes import Inference, binary_outputs
 from app.server.request_parser import Request, RequestParser, Rules
@@ -36,7 +37,7 @@ def main(name: str) -> None:
     case = next(case for case in CASES if case.name == name and case.transport == "http")
     app = {"linear": ours.linear, "echo": ours.echo}[case.model]()
     service = app.extensions["service"]
-    infer = Inference(service.plane, service.settings, validate_request_fast)
+    infer = Inference(service.plane, service.settings, partial(read_object, REQUEST))
     infer.plane.observer_queue.observers.clear()  # observers have a separate stage
     head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())

@@ -1,4 +1,4 @@
-"""Origins of the rules and cases, so that a server is not blamed for an extension that it never claimed.
+"""Origins of the rules and cases. They separate the specification from extensions, which a server can omit.
 
 A rule has one origin. Some of its cases can have another one, because docs/protocol.md also settles questions that the
 specification leaves open.

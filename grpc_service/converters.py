@@ -20,17 +20,9 @@ from app.protocol.datatypes import (
     object_array,
     reshape,
 )
-from app.protocol.envelope import check_number_of_tensors, parameter_error
+from app.protocol.envelope import Parameters, check_number_of_tensors, parameter_error
 from app.protocol.errors import InvalidInput, NoBinaryForm
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    Parameters,
-    RequestInput,
-    RequestOutput,
-    ResponseOutput,
-    Tensor,
-)
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput, Tensor
 from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
 from grpc_service.wire import encode_field, extract_large_field
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from app.config.settings import Settings
 from app.protocol.datatypes import datatype_of
+from app.protocol.envelope import Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json
 from app.protocol.json_tensors import to_json
-from app.protocol.types import MetadataTensor, ModelMetadata, Parameters, RequestInput, Tensor
+from app.protocol.types import MetadataTensor, ModelMetadata, RequestInput, Tensor
 
 # Sample values by content type, and by datatype for other content types.
 EXAMPLES: dict[str | None, Any] = {

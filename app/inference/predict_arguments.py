@@ -43,10 +43,6 @@ def to_array(value: Any, tensor: Tensor) -> np.ndarray | None:
     return object_array(value).reshape(tensor.data.shape) if is_list else None
 
 
-def to_dtype(dtype: np.dtype, value: Any, tensor: Tensor) -> np.ndarray | None:
-    return value.astype(dtype) if isinstance(value, np.ndarray) else None
-
-
 def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
     elements = text_list(as_list(value))
     return elements if set(map(type, elements)) <= {str, type(None)} else None
@@ -172,7 +168,7 @@ def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
-    """Return simplified annotations by parameter: X for `X | None`, np.ndarray or dtype bfloat16 for NDArray[...]."""
+    """Return simplified annotations by parameter: X for `X | None`, np.ndarray or bfloat16's dtype for NDArray[...]."""
     try:
         hints = typing.get_type_hints(predict)
     except Exception as error:  # an unknown name or attribute, or invalid syntax
@@ -196,13 +192,16 @@ def simplify_annotation(hint: Any) -> Any:
 
 def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
     """Return the Argument of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
-    subject, is_bf16 = f'predict(), parameter "{tensor.name}"', isinstance(hint, np.dtype)
-    if is_bf16 or (isinstance(hint, Hashable) and hint in ANNOTATIONS):
-        expected = "BF16" if is_bf16 else "BYTES"
+    subject, is_bfloat16 = f'predict(), parameter "{tensor.name}"', isinstance(hint, np.dtype)
+    if is_bfloat16 or (isinstance(hint, Hashable) and hint in ANNOTATIONS):
+        expected = "BF16" if is_bfloat16 else "BYTES"
         if hint is not np.ndarray and tensor.datatype != expected:
             problem = f"invalid annotation {hint}. Expected {expected} in METADATA, got {tensor.datatype}."
             raise ConfigurationError(f"{subject}: {problem}")
-        return Argument(tensor, "np.ndarray", "np", partial(to_dtype, hint)) if is_bf16 else ANNOTATIONS[hint](tensor)
+        if not is_bfloat16:
+            return ANNOTATIONS[hint](tensor)
+        convert: Convert = lambda value, _: value.astype(hint) if isinstance(value, np.ndarray) else None  # noqa: E731
+        return Argument(tensor, "np.ndarray", "np", convert)
     custom = tensor.content_type
     if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
         return Argument(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)

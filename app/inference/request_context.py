@@ -25,7 +25,8 @@ class RequestContext:
     operation, status: name of the operation in both protocols, such as model_metadata, and the protocol's status code.
     begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.
     received, sent: uncompressed sizes of the bodies in bytes.
-    own_rows, rows: rows in the request and in its batch, or 0 without batching. `leads` is True for the first request.
+    own_rows, rows: number of rows in the request and in its batch, or 0 without batching.
+    leads: True for the first request of a batch.
     error, failure: error message without data from the client, and class of the exception.
     traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
     """

@@ -66,6 +66,11 @@ def check_parameters(value: object, are_simple: bool = True) -> dict[str, Any]:
     return value
 
 
+def to_parameters(value: object) -> Parameters:
+    """Return `value` as Parameters. Raise InvalidInput if it is not an object."""
+    return value if type(value) is Parameters else Parameters(check_parameters(value, are_simple=False))
+
+
 def missing_member(value: dict[str, Any], name: str, expected: str) -> InvalidInput:
     """Return the error for a required member that is null or absent."""
     if name in value:
@@ -121,9 +126,9 @@ def raise_error(message: object) -> NoReturn:
 
 TENSORS = "a list of tensors with name, shape, datatype and data"
 ANY: tuple[Read, str] = (lambda value: value, "")
-REQUESTED: Members = {"parameters": (check_parameters, ""), "name": (check_text, "a string")}
-INPUT: Members = {
-    **REQUESTED,
+REQUEST_OUTPUT: Members = {"parameters": (check_parameters, ""), "name": (check_text, "a string")}
+REQUEST_INPUT: Members = {
+    **REQUEST_OUTPUT,
     "shape": (check_shape, "a list of integers"),
     "datatype": (datatype_of, f"one of {', '.join(DATATYPES)}"),
     "data": ANY,
@@ -131,13 +136,13 @@ INPUT: Members = {
 REQUEST: Members = {
     "parameters": (check_parameters, ""),
     "id": (check_text, ""),
-    "inputs": (partial(read_list, "input", partial(read_object, INPUT)), TENSORS),
-    "outputs": (partial(read_list, "output", partial(read_object, REQUESTED)), ""),
+    "inputs": (partial(read_list, "input", partial(read_object, REQUEST_INPUT)), TENSORS),
+    "outputs": (partial(read_list, "output", partial(read_object, REQUEST_OUTPUT)), ""),
 }
-OUTPUT: Members = {**INPUT, "parameters": (partial(check_parameters, are_simple=False), "")}
+RESPONSE_OUTPUT: Members = {**REQUEST_INPUT, "parameters": (partial(check_parameters, are_simple=False), "")}
 RESPONSE: Members = {
     "error": (raise_error, ""),
-    "parameters": OUTPUT["parameters"],
+    "parameters": RESPONSE_OUTPUT["parameters"],
     **dict.fromkeys(["id", "model_name", "model_version"], ANY),
-    "outputs": (partial(read_list, "output", partial(read_object, OUTPUT)), TENSORS),
+    "outputs": (partial(read_list, "output", partial(read_object, RESPONSE_OUTPUT)), TENSORS),
 }

@@ -33,7 +33,7 @@ BUFFERS = {"FP": ("d", "<f8"), "BF": ("d", "<f8"), "IN": ("i", "<i8"), "UI": ("u
 DATA = b'"data"'
 # The text after the name of the member `data`. The group matches only the start of a flat list.
 LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")
-PIECE = re.compile(rb"(?s).{1,65536}[^,]*")  # of a list. simdjson needs eight times the size of its text
+PIECE = re.compile(rb"(?s).{1,65536}[^,]*")  # of a list, because simdjson needs memory of eight times its size
 
 
 def read_json(text: bytes) -> Any:

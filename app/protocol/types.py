@@ -12,8 +12,16 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, object_array, reshape
-from app.protocol.envelope import REQUEST, RESPONSE, Members, raise_error, read_object
-from app.protocol.envelope import Parameters as Parameters
+from app.protocol.envelope import (
+    REQUEST,
+    REQUEST_OUTPUT,
+    RESPONSE,
+    Members,
+    Parameters,
+    raise_error,
+    read_object,
+    to_parameters,
+)
 from app.protocol.errors import ConfigurationError, InvalidInput
 from app.protocol.http_body import Binary, HttpMessage, JsonObject, read_http, read_tensors, write_http
 from app.protocol.json_tensors import RAW, from_base64
@@ -48,7 +56,7 @@ class Tensor:
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
         self.name, self.datatype, self.data, self.missing = name, datatype, array, missing
-        self.parameters: JsonObject = Parameters(parameters or {})
+        self.parameters: JsonObject = to_parameters(parameters)
 
     @classmethod
     def of(
@@ -107,7 +115,7 @@ class RequestOutput:
     """A requested output."""
 
     name: str
-    parameters: JsonObject = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=Parameters)
 
 
 class Message:
@@ -118,6 +126,13 @@ class Message:
     members: ClassVar[Members]
     tensors: ClassVar[tuple[str, type[Tensor]]]  # the member with the tensors, and their class
     to_http: ClassVar[Callable[..., HttpMessage]]
+
+    def convert_tensors(self) -> None:
+        """Convert the tensors of InferenceRequest(**payload), which are JSON objects. Raise InvalidInput if invalid."""
+        name = self.tensors[0]
+        tensors = getattr(self, name)
+        if tensors and isinstance(tensors[0], dict):
+            setattr(self, name, getattr(self.from_dict({name: tensors}), name))
 
     @classmethod
     def of(cls, members: JsonObject, blobs: Buffer) -> Self:
@@ -169,16 +184,13 @@ class InferenceRequest(Message):
     kind, members, tensors = "request", REQUEST, ("inputs", RequestInput)
 
     def __post_init__(self) -> None:
-        """Convert JSON objects, as in InferenceRequest(**payload)."""
-        inputs: list[Any] = self.inputs
-        outputs: list[Any] = self.outputs
-        if inputs and isinstance(inputs[0], dict):
-            self.inputs = self.from_dict({"inputs": inputs}).inputs
+        self.convert_tensors()
+        self.parameters = to_parameters(self.parameters)
+        outputs: list[Any] = self.outputs or []
         if outputs and isinstance(outputs[0], dict):
-            outputs = [RequestOutput(each["name"], each.get("parameters") or {}) for each in outputs]
-        self.outputs = outputs or []
-        if type(self.parameters) is not Parameters:
-            self.parameters = Parameters(self.parameters or {})
+            heads = [read_object(REQUEST_OUTPUT, each, "output") for each in outputs]
+            outputs = [RequestOutput(each["name"], to_parameters(each["parameters"])) for each in heads]
+        self.outputs = outputs
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
@@ -201,14 +213,10 @@ class InferenceResponse(Message):
     kind, members, tensors = "response", RESPONSE, ("outputs", ResponseOutput)
 
     def __post_init__(self) -> None:
-        """Convert JSON objects, as in InferenceResponse(**payload)."""
-        outputs: list[Any] = self.outputs
         if self.error is not None:
             raise_error(self.error)
-        if outputs and isinstance(outputs[0], dict):
-            self.outputs = self.from_dict({"outputs": outputs}).outputs
-        if type(self.parameters) is not Parameters:
-            self.parameters = Parameters(self.parameters or {})
+        self.convert_tensors()
+        self.parameters = to_parameters(self.parameters)
         self.model_name = self.model_name or ""
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:

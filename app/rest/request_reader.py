@@ -17,9 +17,10 @@ import numpy as np
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
+from app.inference.validation import join_names
 from app.protocol.binary_tensors import from_bytes
 from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
-from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding, format_value
+from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
 from app.protocol.http_body import HEADER_LENGTH, split_body
 from app.protocol.json_parser import read_json, read_numbers
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
@@ -123,23 +124,23 @@ def read_request(
     return InferenceRequest.of(validate(read_json(json)), blobs)
 
 
-def raw_request(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:
+def read_raw(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:
     """Return a request with `body` as the data of the only required input, and with binary outputs (B8).
 
     Raise InvalidInput if the model has another number of required inputs, or if the body does not match the input.
     """
     required = [each for each in metadata.inputs if each.name not in optional]
     if len(required) != 1:
-        got = ", ".join(format_value(each.name) for each in required) or "none"
-        raise InvalidInput(f"{HEADER_LENGTH} 0 needs a model with one required input", got=got)
+        got = join_names(each.name for each in required)
+        raise InvalidInput(f"invalid {HEADER_LENGTH} 0", expected="a model with one required input", got=got)
     try:
-        sent = RequestInput.of(required[0].name, required[0].datatype, raw_array(body, required[0]), {})
+        sent = RequestInput.of(required[0].name, required[0].datatype, read_raw_array(body, required[0]), {})
     except InvalidInput as error:
         raise error.about("input", required[0].name, is_declared=True) from None
     return InferenceRequest([sent], parameters={"binary_data_output": True})
 
 
-def raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
+def read_raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
     """Return the data of `tensor`. BYTES has one element. Otherwise, the body determines the variable dimension."""
     datatype, declared = datatype_of(tensor.datatype), tensor.shape
     if not body:

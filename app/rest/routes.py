@@ -21,7 +21,7 @@ from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.middleware import CONTEXT_KEY, RestContext
-from app.rest.request_reader import compress, discard_body, raw_request, read_body, read_index_request, read_request
+from app.rest.request_reader import compress, discard_body, read_body, read_index_request, read_raw, read_request
 from app.rest.schemas import Validate, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
@@ -68,7 +68,7 @@ class Inference:
         body = read_body(environ, self.settings.max_request_bytes)
         context.received = len(body)
         length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
-        request = raw_request(body, served, self.plane.optional) if length == 0 else self.read(body, length)
+        request = read_raw(body, served, self.plane.optional) if length == 0 else self.read(body, length)
         del body  # free its memory before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, context)

@@ -1,14 +1,16 @@
-"""marshmallow schemas for the envelope of REST requests."""
+"""marshmallow schema for REST requests, made from the members in app/protocol/envelope.py.
+
+Clients use read_object() for the same members, because they do not need marshmallow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, cast
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
-from app.protocol.envelope import INPUT, REQUEST, REQUESTED, Members, missing_member, read_list
+from app.protocol.envelope import REQUEST, missing_member
 from app.protocol.errors import InvalidInput, InvalidRequest, format_value
 
 Json = dict[str, Any]
@@ -31,20 +33,15 @@ class CheckedField(fields.Field[Any]):
             raise ValidationError([error if error.path else error.about(str(attr))]) from None
 
 
-class EnvelopeSchema(Schema):
-    error_messages = {"type": "an object"}
+SCHEMA = Schema.from_dict({name: CheckedField(*member) for name, member in REQUEST.items()})()
 
 
-def make_schema(members: Members) -> Schema:
-    return EnvelopeSchema.from_dict({name: CheckedField(*each) for name, each in members.items()})()
-
-
-def load(schema: Schema, value: Any) -> Json:
-    """Validate an object with marshmallow. Raise InvalidRequest with its errors."""
+def validate_request(payload: Any) -> Json:
+    """Validate an infer request with marshmallow. Raise InvalidRequest with its errors."""
     try:
-        return cast(Json, schema.load(value, unknown=EXCLUDE))
+        return cast(Json, SCHEMA.load(payload, unknown=EXCLUDE))
     except ValidationError as error:
-        raise InvalidRequest(list(errors_of(error, value))) from None
+        raise InvalidRequest(list(errors_of(error, payload))) from None
 
 
 def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
@@ -54,17 +51,6 @@ def errors_of(error: ValidationError, value: Any) -> Iterator[InvalidInput]:
             if isinstance(each, InvalidInput):
                 yield each
             elif member == "_schema":
-                yield InvalidInput(expected=each, got=format_value(value))
+                yield InvalidInput(expected="an object", got=format_value(value))
             else:
                 yield missing_member(value, member, each)
-
-
-INPUT_SCHEMA, OUTPUT_SCHEMA = make_schema(INPUT), make_schema(REQUESTED)
-REQUEST_SCHEMA = make_schema(
-    {
-        **REQUEST,
-        "inputs": (partial(read_list, "input", partial(load, INPUT_SCHEMA)), REQUEST["inputs"][1]),
-        "outputs": (partial(read_list, "output", partial(load, OUTPUT_SCHEMA)), ""),
-    }
-)
-validate_request = partial(load, REQUEST_SCHEMA)

@@ -244,7 +244,7 @@ class RequestParser:
         elif length := environ.get("CONTENT_LENGTH"):
             self.missing_bytes = int(length)
             self._check_size(self.missing_bytes)
-            self.body = BytesIO(bytes(self.missing_bytes))  # zeros occupy no memory, and read() does not copy
+            self.body = BytesIO(bytes(self.missing_bytes))  # of the final size, so that read() does not copy
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Invalid Expect header. Expected 100-continue.")

@@ -19,23 +19,23 @@ from .environments import ROOT
 
 # Lines of Python per package.
 LIMITS = {
-    "protocol": 1000,
-    "codecs": 750,
+    "protocol": 1260,
+    "codecs": 775,
     "config": 350,
-    "inference": 1450,
-    "observability": 600,
+    "inference": 1520,
+    "observability": 702,
     "rest": 700,
     "ui": 480,
     "server": 1250,
     "runtime": 400,
-    "cli": 750,
+    "cli": 765,
     "grpc_service": 1080,
-    "top of app": 250,
+    "top of app": 253,
     "gunicorn.conf.py": 80,
     "setup.py": 30,
 }
-TOTAL = 9100
-OPTIONAL = {"cli/batch": 1100}  # projects with batch_tools=yes
+TOTAL = 9500
+OPTIONAL = {"cli/batch": 1105}  # projects with batch_tools=yes
 ASSETS = 1000  # lines of HTML, CSS and JavaScript
 SERVICE = ["app", "grpc_service", "gunicorn.conf.py", "setup.py"]
 

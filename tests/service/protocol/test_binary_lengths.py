@@ -52,7 +52,7 @@ def test_rejects_header_length_of_zero_without_required_input(service) -> None:
     """B8: a header length of 0 is rejected if the model has no required input."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert error_message(response, 400).startswith(f"{LENGTH} 0 needs a model with one required input. ")
+    assert error_message(response, 400).startswith(f"Invalid {LENGTH} 0. Expected a model with one required input")
 
 
 def test_accepts_header_length_of_the_whole_body(service) -> None:

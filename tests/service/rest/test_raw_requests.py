@@ -102,4 +102,4 @@ def test_rejects_other_numbers_of_inputs(serve, inputs: str, predict: Any, got: 
     """B8: a model without exactly one required input rejects raw binary requests."""
     declared, returned = [MetadataTensor(each, "FP32", [-1]) for each in inputs], MetadataTensor("y", "FP32", [-1])
     text = error_message(post(serve(models.model(declared, [returned], predict)), bytes(4)), 400)
-    assert text == f"Inference-Header-Content-Length 0 needs a model with one required input. Got {got}."
+    assert text == f"Invalid Inference-Header-Content-Length 0. Expected a model with one required input, got {got}."
