@@ -96,8 +96,9 @@ def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str
 
 def check_content_type(content_type: Any, datatype: str) -> None:
     """Raise InvalidInput if the content type, which can be None, is unknown or does not support the datatype."""
-    if content_type is not None:
-        find_input_codec(content_type)
+    if content_type is None:
+        return
+    find_input_codec(content_type)
     if content_type in SHIPPED - {"np"} and datatype != "BYTES":
         raise InvalidInput(subject="datatype", expected=f"BYTES for content type {content_type}", got=datatype)
 

@@ -45,6 +45,16 @@ def test_files_have_the_natural_form_of_each_transport(serve, form: str, annotat
     assert response.content_types == {"y": "bytes"}
 
 
+def test_raw_binary_request_sends_a_file(serve) -> None:
+    """B8, C12: in a raw binary request, the body is the bytes of the file. The output is also binary."""
+    headers = {"Inference-Header-Content-Length": "0"}
+    response = serve(echo()).client.post("/v2/models/test/infer", data=FILES[0], headers=headers)
+    assert (
+        BytesCodec.decode_output(InferenceResponse.from_http(response.data, response.headers).outputs[0]) == FILES[:1]
+    )
+    assert response.data.endswith(FILES[0])
+
+
 @pytest.mark.parametrize(
     ("annotation", "metadata", "named"),
     [
