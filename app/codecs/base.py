@@ -78,7 +78,7 @@ class InputCodec:
     @classmethod
     def encode_input(cls, name: str, payload: Any, **options: Any) -> RequestInput:
         datatype, array = cls.encode(payload, **options)
-        return RequestInput(name, datatype, data=array, parameters={"content_type": cls.ContentType})
+        return RequestInput(name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing"))
 
     @classmethod
     def decode_input(cls, request_input: RequestInput) -> Any:
@@ -87,7 +87,7 @@ class InputCodec:
     @classmethod
     def encode_output(cls, name: str, payload: Any, **options: Any) -> ResponseOutput:
         datatype, array = cls.encode(payload, **options)
-        return ResponseOutput(name, datatype, data=array, parameters={"content_type": cls.ContentType})
+        return ResponseOutput(name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing"))
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> Any:

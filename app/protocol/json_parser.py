@@ -22,6 +22,7 @@ except ImportError:  # no wheel for this platform
     simdjson = None
 
 MAX_DEPTH = 64
+FILE = "send a file as base64 text, or with Inference-Header-Content-Length: 0"  # remedy for a body that is not text
 SHORT, BLOCK = 2**12, 2**20
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 TO_SQUARE = bytes.maketrans(b"{}", b"[]")
@@ -43,7 +44,7 @@ def read_json(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
+        remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else "" if error.doc else FILE
         problem = str(error) if error.doc else "not UTF-8"  # for this error, orjson reports no position
         raise InvalidInput(f"Invalid JSON: {problem}.", remedy=remedy) from None
     if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and json_depth(text) > MAX_DEPTH:

@@ -104,9 +104,9 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
     return np.ascontiguousarray(array).reshape(-1)
 
 
-def from_base64(text: bytes | str | None, remedy: str = "") -> bytes:
+def from_base64(text: bytes | str | None, remedy: str = "send base64 text without line breaks") -> bytes:
     """Decode base64 text. Raise InvalidInput with the `remedy` if it is invalid."""
     try:
         return b64decode(text, validate=True)  # type: ignore[arg-type]
-    except (ValueError, TypeError) as error:
-        raise InvalidInput("invalid base64", got=str(error), remedy=remedy) from None
+    except (ValueError, TypeError):
+        raise InvalidInput("invalid base64", remedy=remedy) from None

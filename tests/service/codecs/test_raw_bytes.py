@@ -151,7 +151,7 @@ def test_batches_keep_errors_apart(serve) -> None:
     sent = [{"form": "rest json", "inputs": [("x", "BYTES", [1], [each])]} for each in texts]
     good, bad = infer_in_one_batch(serve, echo(), sent)
     assert good.outputs["y"][2] == [b"YQ=="]
-    assert bad.text.startswith('Input "x": invalid base64. Got ')
+    assert bad.text.startswith('Input "x": invalid base64. Send ')
 
 
 @pytest.mark.parametrize("element", ["YQ=", "Y Q==", "é", "_-==", None])
@@ -159,7 +159,7 @@ def test_rejects_json_that_is_not_base64(serve, element: str) -> None:
     """C12: in JSON, an element that is not base64 is rejected."""
     response = serve(echo()).rest.infer([("x", "BYTES", [1], [element])])
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text.startswith('Input "x": invalid base64. Got ')
+    assert response.text.startswith('Input "x": invalid base64. Send ')
 
 
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
@@ -167,7 +167,7 @@ def test_error_for_raw_bytes_as_base64_names_bytes(serve, bits: str) -> None:
     """C12: if base64 text was expected and the data is not base64, the error message mentions `bytes`."""
     response = serve(describing_model(list[bytes], declared("base64"))).forms[bits].infer([("x", "BYTES", [4], FILES)])
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text.startswith('Input "x": invalid base64. Got ')
+    assert response.text.startswith('Input "x": invalid base64. Send ')
     assert response.text.endswith('Send base64 text, or declare content_type="bytes" in METADATA for raw bytes.')
 
 
