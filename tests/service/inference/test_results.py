@@ -114,7 +114,6 @@ def test_rejects_results_that_do_not_match_metadata(
         (np.bool_(True), True),
         (2**64 - 1, 2**64 - 1),
         ([1], None),
-        (None, None),
         (2**70, None),
         (-(2**70), None),
         ("\ud800", None),
@@ -135,6 +134,13 @@ def test_response_parameters_are_validated(serve, form: str, value: Any, expecte
         else:
             assert got.kind == "ok"
             assert got.parameters == response.parameters
+
+
+def test_response_parameters_without_value(serve, form: str) -> None:
+    """R17: a parameter of the response that is None is left out."""
+    output = ResponseOutput("y", "FP32", data=[1], parameters={"p": None})
+    response = InferenceResponse([output], parameters={"q": None})
+    assert serve(returning(response)).forms[form].infer([]).parameters == {}
 
 
 def test_binary_data_size_comes_from_the_transport(serve, form: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from app.inference.triton_extensions import config_tensor
 from app.protocol.datatypes import DATATYPES
-from app.protocol.envelope import INPUT, REQUEST
+from app.protocol.envelope import REQUEST, REQUEST_INPUT
 from app.protocol.types import MetadataTensor
 from tests.service import models
 
@@ -202,6 +202,6 @@ def test_template_matches_code(client) -> None:
     config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"]["enum"]
     assert config == [config_tensor(MetadataTensor("x", each, []))["data_type"] for each in DATATYPES]
     tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
-    for found, members in [(schemas["InferenceRequest"], REQUEST), *((each, INPUT) for each in tensors)]:
+    for found, members in [(schemas["InferenceRequest"], REQUEST), *((each, REQUEST_INPUT) for each in tensors)]:
         assert found["properties"].keys() == members.keys()
         assert {*found["required"]} >= {name for name, (_, expected) in members.items() if expected}
