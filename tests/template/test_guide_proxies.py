@@ -84,6 +84,7 @@ def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
             check_proxy(server)
             with open_requests(server, 100):
                 wait_for(lambda: status(server) is None)
+            wait_for(lambda: status(server) is not None)  # Envoy notices the closed connections a moment later
             check_request_rate(server, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     run_guide(guide, folder, actual, envoy)
