@@ -151,7 +151,7 @@ def write_parts(
             if tensor.parameters:
                 head += serialize_parameters(InferInputTensor(), tensor.parameters)
             try:
-                array = tensor.data if datatype.size else tensor.wire_data(is_binary=True)
+                array = tensor.wire_data(is_binary=True)
                 if raw:
                     parts += encode_field(number, head)
                     blobs += encode_field(raw_number, to_bytes(array, datatype))

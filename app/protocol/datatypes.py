@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,11 @@ class Datatype:
     kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
     size: int | None  # bytes per element in binary form, or None for BYTES
     largest: float  # largest finite value of a floating-point datatype
+    is_half: bool  # True for BF16 (R23): arrays are FP32, and the lower half of each element is 0
 
     def round(self, array: np.ndarray) -> np.ndarray:
         """Round numbers to the nearest values of this floating-point datatype, ties to even. Overflow is infinity."""
-        if self.name != "BF16":
+        if not self.is_half:
             return array.astype(self.dtype, copy=False)
         single = array.astype(self.dtype)
         bits = single.view("<u4")
@@ -47,9 +48,10 @@ class Datatype:
 
 
 def _datatype(name: str, code: str, contents: str | None) -> Datatype:
-    dtype = np.dtype(code)
+    dtype, is_half = np.dtype(code), name == "BF16"
     largest = float(np.finfo(dtype).max) if dtype.kind == "f" else math.inf
-    return Datatype(name, dtype, contents, dtype.kind, None if code == "O" else dtype.itemsize, largest)
+    size = None if code == "O" else dtype.itemsize // (1 + is_half)
+    return Datatype(name, dtype, contents, dtype.kind, size, (2 - 2**-7) * 2.0**127 if is_half else largest, is_half)
 
 
 DATATYPES: dict[str, Datatype] = {
@@ -71,8 +73,6 @@ DATATYPES: dict[str, Datatype] = {
         ("BYTES", "O", "bytes_contents"),
     ]
 }
-# The upper half of an FP32 (R23). NumPy has no BF16, so arrays are FP32. They contain only values that BF16 represents.
-DATATYPES["BF16"] = replace(DATATYPES["BF16"], size=2, largest=(2 - 2**-7) * 2.0**127)
 
 
 def datatype_of(name: Any) -> Datatype:
@@ -126,7 +126,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if datatype.kind == "O":
         return text_array(data)
     array = plain_array(data)
-    if array.dtype == datatype.dtype and datatype.name != "BF16":
+    if array.dtype == datatype.dtype and not datatype.is_half:
         return array
     if is_bfloat16(array.dtype):
         array = array.astype("<f4")

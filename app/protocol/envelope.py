@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from app.protocol.datatypes import DATATYPES, check_shape, datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, InvalidRequest, format_value
 
+JsonObject = dict[str, Any]
 Read = Callable[[Any], Any]
 # Members of an object by name: a function that validates and converts the value, and the expected value of a required
 # member. Other members can be null.
@@ -45,7 +46,7 @@ def check_text(value: Any) -> str:
     return value
 
 
-def check_parameters(value: object, are_simple: bool = True) -> dict[str, Any]:
+def check_parameters(value: object, are_simple: bool = True) -> JsonObject:
     """Return the parameters without those that are null (R17). Raise InvalidInput if one is not valid.
 
     If `are_simple`, the values must be strings, numbers and booleans. Some servers send others in their responses.
@@ -67,39 +68,39 @@ def check_parameters(value: object, are_simple: bool = True) -> dict[str, Any]:
 
 
 def to_parameters(value: object) -> Parameters:
-    """Return `value` as Parameters. Raise InvalidInput if it is not an object."""
+    """Return the parameters as Parameters. Raise InvalidInput if they are not an object."""
     return value if type(value) is Parameters else Parameters(check_parameters(value, are_simple=False))
 
 
-def missing_member(value: dict[str, Any], name: str, expected: str) -> InvalidInput:
+def missing_member(value: JsonObject, name: str, expected: str) -> InvalidInput:
     """Return the error for a required member that is null or absent."""
     if name in value:
         return InvalidInput(subject=name, expected=expected, got="null")
     return InvalidInput(f"missing {name}", expected=expected)
 
 
-def read_object(members: Members, value: Any, kind: str = "") -> dict[str, Any]:
+def read_object(members: Members, value: Any, kind: str = "") -> JsonObject:
     """Return the members of an object, without unknown ones. Raise InvalidRequest with all errors."""
     if not isinstance(value, dict):
         raise InvalidRequest([InvalidInput(subject=kind, expected="an object", got=format_value(value))])
-    valid: dict[str, Any] = dict.fromkeys(members)
+    valid: JsonObject = {}
     errors: list[InvalidInput] = []
     for name, (read, expected) in members.items():
+        sent = value.get(name)
         try:
-            if value.get(name) is not None:
-                valid[name] = read(value[name])
-            elif expected:
-                errors.append(missing_member(value, name, expected))
+            valid[name] = None if sent is None else read(sent)
         except InvalidRequest as error:
             errors += error.errors
         except InvalidInput as error:
             errors.append(error if error.path else error.about(name))
+        if sent is None and expected:
+            errors.append(missing_member(value, name, expected))
     if errors:
         raise InvalidRequest(errors)
     return valid
 
 
-def read_list(kind: str, read: Read, value: Any) -> list[Any]:
+def read_list(kind: str, members: Members, value: Any) -> list[JsonObject]:
     """Read the objects of a list. Raise InvalidRequest with the errors of at most MAX_ERRORS objects."""
     if not isinstance(value, list):
         raise InvalidInput(expected="a list", got=format_value(value))
@@ -107,7 +108,7 @@ def read_list(kind: str, read: Read, value: Any) -> list[Any]:
     valid, errors = [], []
     for index, each in enumerate(value):
         try:
-            valid.append(read(each))
+            valid.append(read_object(members, each))
         except InvalidRequest as error:
             name = each.get("name") if isinstance(each, dict) else None
             subject = (kind, name) if isinstance(name, str) else (f"{kind}s[{index}]",)
@@ -136,13 +137,13 @@ REQUEST_INPUT: Members = {
 REQUEST: Members = {
     "parameters": (check_parameters, ""),
     "id": (check_text, ""),
-    "inputs": (partial(read_list, "input", partial(read_object, REQUEST_INPUT)), TENSORS),
-    "outputs": (partial(read_list, "output", partial(read_object, REQUEST_OUTPUT)), ""),
+    "inputs": (partial(read_list, "input", REQUEST_INPUT), TENSORS),
+    "outputs": (partial(read_list, "output", REQUEST_OUTPUT), ""),
 }
 RESPONSE_OUTPUT: Members = {**REQUEST_INPUT, "parameters": (partial(check_parameters, are_simple=False), "")}
 RESPONSE: Members = {
     "error": (raise_error, ""),
     "parameters": RESPONSE_OUTPUT["parameters"],
     **dict.fromkeys(["id", "model_name", "model_version"], ANY),
-    "outputs": (partial(read_list, "output", partial(read_object, RESPONSE_OUTPUT)), TENSORS),
+    "outputs": (partial(read_list, "output", RESPONSE_OUTPUT), TENSORS),
 }

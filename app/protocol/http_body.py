@@ -9,12 +9,11 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import DATATYPES
-from app.protocol.envelope import Parameters
+from app.protocol.envelope import JsonObject, Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import read_json
 from app.protocol.json_tensors import from_json, to_json
 
-JsonObject = dict[str, Any]
 HttpMessage = tuple[bytes, dict[str, str]]  # the body and its headers
 Binary = bool | Container[str]  # selects tensors in binary form: all, none, or by name
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -52,11 +51,10 @@ def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tup
             head["parameters"] = tensor.parameters
         try:
             if binary is True or (binary and tensor.name in binary):
-                blobs.append(to_bytes(tensor.data if datatype.size else tensor.wire_data(is_binary=True), datatype))
+                blobs.append(to_bytes(tensor.wire_data(is_binary=True), datatype))
                 head["parameters"] = {**tensor.parameters, "binary_data_size": len(blobs[-1])}
             else:
-                data = tensor.data if datatype.size else tensor.wire_data(is_binary=False)
-                head["data"] = to_json(data, datatype, nonfinite)
+                head["data"] = to_json(tensor.wire_data(is_binary=False), datatype, nonfinite)
         except InvalidInput as error:
             raise error.about(tensor.kind, tensor.name) from None
         heads.append(head)
@@ -70,7 +68,7 @@ def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[
     """
     tensors, position = [], 0
     for head in heads:
-        parameters = Parameters(head["parameters"] or {})
+        parameters = Parameters(head["parameters"] or ())
         size = parameters.pop("binary_data_size", None)  # applies only to this body
         end = position + (size or 0)
         try:

@@ -22,7 +22,6 @@ except ImportError:  # no wheel for this platform
     simdjson = None
 
 MAX_DEPTH = 64
-FILE = "send a file as base64 text, or with Inference-Header-Content-Length: 0"  # remedy for a body that is not text
 SHORT, BLOCK = 2**12, 2**20
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 TO_SQUARE = bytes.maketrans(b"{}", b"[]")
@@ -44,9 +43,11 @@ def read_json(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else "" if error.doc else FILE
-        problem = str(error) if error.doc else "not UTF-8"  # for this error, orjson reports no position
-        raise InvalidInput(f"Invalid JSON: {problem}.", remedy=remedy) from None
+        if not error.doc:  # orjson reports no position
+            remedy = "send a file as base64 text, or with Inference-Header-Content-Length: 0"
+            raise InvalidInput("Invalid JSON: not UTF-8.", remedy=remedy) from None
+        remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
+        raise InvalidInput(f"Invalid JSON: {error}.", remedy=remedy) from None
     if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and json_depth(text) > MAX_DEPTH:
         raise InvalidInput("JSON nested too deeply", expected=f"at most {MAX_DEPTH} levels")
     return value

@@ -12,18 +12,9 @@ import orjson
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, object_array, reshape
-from app.protocol.envelope import (
-    REQUEST,
-    REQUEST_OUTPUT,
-    RESPONSE,
-    Members,
-    Parameters,
-    raise_error,
-    read_object,
-    to_parameters,
-)
-from app.protocol.errors import ConfigurationError, InvalidInput
-from app.protocol.http_body import Binary, HttpMessage, JsonObject, read_http, read_tensors, write_http
+from app.protocol.envelope import REQUEST, RESPONSE, JsonObject, Members, Parameters, read_object, to_parameters
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.http_body import Binary, HttpMessage, read_http, read_tensors, write_http
 from app.protocol.json_tensors import RAW, from_base64
 
 
@@ -124,22 +115,14 @@ class Message:
     __slots__ = ()
     kind: ClassVar[str]
     members: ClassVar[Members]
-    tensors: ClassVar[tuple[str, type[Tensor]]]  # the member with the tensors, and their class
+    of: ClassVar[Callable[..., Any]]  # creates a message from validated members and the data after the JSON
     to_http: ClassVar[Callable[..., HttpMessage]]
 
-    def convert_tensors(self) -> None:
-        """Convert the tensors of InferenceRequest(**payload), which are JSON objects. Raise InvalidInput if invalid."""
-        name = self.tensors[0]
-        tensors = getattr(self, name)
-        if tensors and isinstance(tensors[0], dict):
-            setattr(self, name, getattr(self.from_dict({name: tensors}), name))
-
-    @classmethod
-    def of(cls, members: JsonObject, blobs: Buffer) -> Self:
-        """Create a message from validated members. Raise InvalidInput if the data of a tensor is invalid."""
-        name, make = cls.tensors
-        members[name] = read_tensors(members[name], blobs, make)
-        return cls(**members)
+    def convert(self, name: str) -> None:
+        """Convert a list of JSON objects, as in InferenceRequest(**payload). Raise InvalidInput if one is invalid."""
+        items = getattr(self, name)
+        if items and isinstance(items[0], dict):
+            setattr(self, name, getattr(self.from_dict({"inputs": [], "outputs": [], name: items}), name))
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str] | None = None) -> Self:
@@ -152,7 +135,8 @@ class Message:
 
         If it is the response of a failed request, raise InferenceError with the server's message.
         """
-        return cls.of(read_object(cls.members, payload, cls.kind), blobs)
+        made: Self = cls.of(read_object(cls.members, payload, cls.kind), blobs)
+        return made
 
     def to_json(self) -> bytes:
         """Return the body as JSON. Raise InvalidInput if JSON cannot represent a tensor."""
@@ -181,16 +165,19 @@ class InferenceRequest(Message):
     id: str | None = None
     parameters: JsonObject = field(default_factory=Parameters)
     outputs: list[RequestOutput] = field(default_factory=list)
-    kind, members, tensors = "request", REQUEST, ("inputs", RequestInput)
+    kind, members = "request", REQUEST
+
+    @classmethod
+    def of(cls, valid: JsonObject, blobs: Buffer) -> Self:
+        """Create a request from validated members. Raise InvalidInput if the data of an input is invalid."""
+        inputs = read_tensors(valid["inputs"], blobs, RequestInput)
+        outputs = [RequestOutput(each["name"], Parameters(each["parameters"] or ())) for each in valid["outputs"] or ()]
+        return cls(inputs, None, None, valid["id"], Parameters(valid["parameters"] or ()), outputs)
 
     def __post_init__(self) -> None:
-        self.convert_tensors()
-        self.parameters = to_parameters(self.parameters)
-        outputs: list[Any] = self.outputs or []
-        if outputs and isinstance(outputs[0], dict):
-            heads = [read_object(REQUEST_OUTPUT, each, "output") for each in outputs]
-            outputs = [RequestOutput(each["name"], to_parameters(each["parameters"])) for each in heads]
-        self.outputs = outputs
+        self.convert("inputs")
+        self.convert("outputs")
+        self.outputs, self.parameters = self.outputs or [], to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
@@ -210,14 +197,19 @@ class InferenceResponse(Message):
     id: str | None = None
     parameters: JsonObject = field(default_factory=Parameters)
     error: str | None = field(default=None, repr=False)
-    kind, members, tensors = "response", RESPONSE, ("outputs", ResponseOutput)
+    kind, members = "response", RESPONSE
+
+    @classmethod
+    def of(cls, valid: JsonObject, blobs: Buffer) -> Self:
+        """Create a response from validated members. Raise InvalidInput if the data of an output is invalid."""
+        head = valid["model_name"], valid["model_version"], valid["id"]
+        return cls(read_tensors(valid["outputs"], blobs, ResponseOutput), *head, Parameters(valid["parameters"] or ()))
 
     def __post_init__(self) -> None:
         if self.error is not None:
-            raise_error(self.error)
-        self.convert_tensors()
-        self.parameters = to_parameters(self.parameters)
-        self.model_name = self.model_name or ""
+            raise InferenceError(str(self.error))
+        self.convert("outputs")
+        self.model_name, self.parameters = self.model_name or "", to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. `binary` selects the outputs in binary form: all, none, or by name."""

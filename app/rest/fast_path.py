@@ -26,9 +26,8 @@ class FastPath:
 
     def __init__(self, app: Flask, service: Service):
         is_slow = "fast_validation" in service.settings.disable_optimizations
-        self.infer = Inference(
-            service.plane, service.settings, validate_request if is_slow else partial(read_object, REQUEST)
-        )
+        validate = validate_request if is_slow else partial(read_object, REQUEST)
+        self.infer = Inference(service.plane, service.settings, validate)
         self.app, self.flask = app, app.wsgi_app
         served = service.plane.metadata()
         path = f"/v2/models/{served.name}"

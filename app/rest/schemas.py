@@ -10,11 +10,10 @@ from typing import Any, cast
 
 from marshmallow import EXCLUDE, Schema, ValidationError, fields, missing
 
-from app.protocol.envelope import REQUEST, missing_member
+from app.protocol.envelope import REQUEST, JsonObject, missing_member
 from app.protocol.errors import InvalidInput, InvalidRequest, format_value
 
-Json = dict[str, Any]
-Validate = Callable[[Any], Json]
+Validate = Callable[[Any], JsonObject]
 
 
 class CheckedField(fields.Field[Any]):
@@ -36,10 +35,10 @@ class CheckedField(fields.Field[Any]):
 SCHEMA = Schema.from_dict({name: CheckedField(*member) for name, member in REQUEST.items()})()
 
 
-def validate_request(payload: Any) -> Json:
+def validate_request(payload: Any) -> JsonObject:
     """Validate an infer request with marshmallow. Raise InvalidRequest with its errors."""
     try:
-        return cast(Json, SCHEMA.load(payload, unknown=EXCLUDE))
+        return cast(JsonObject, SCHEMA.load(payload, unknown=EXCLUDE))
     except ValidationError as error:
         raise InvalidRequest(list(errors_of(error, payload))) from None
 

@@ -5,38 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import datatype_of
+from app.protocol.envelope import JsonObject
 from app.protocol.http_body import JSON
 from app.protocol.types import MetadataTensor, ModelMetadata
 
-Json = dict[str, Any]
 TEMPLATE = Path(__file__).parent / "openapi.json"
 MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"
 # Schemas of an element, by content type or by kind of datatype.
-TEXTS: dict[str | None, Json] = {
+TEXTS: dict[str | None, JsonObject] = {
     "base64": {"type": "string", "contentEncoding": "base64"},
     "bytes": {"type": "string", "contentEncoding": "base64"},
     "datetime": {"type": ["string", "null"], "description": "ISO 8601"},
     "pd_json": {"type": ["string", "null"], "contentMediaType": "application/json"},
 }
-ELEMENTS: dict[str, Json] = {
+ELEMENTS: dict[str, JsonObject] = {
     "O": {"type": ["string", "null"]},
     "f": {"type": ["number", "null"], "description": "null means NaN"},
     "b": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1},
 }
-PARAMETERS: Json = {"type": "object", "properties": {"content_type": {"type": ["string", "null"]}}}
+PARAMETERS: JsonObject = {"type": "object", "properties": {"content_type": {"type": ["string", "null"]}}}
 NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
 
 
-def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
+def describe(plane: DataPlane, root: str, has_keys: bool) -> JsonObject:
     """Return the description of the service and its model. `root` is the service's URL, relative to the description."""
     metadata = plane.metadata()
-    description: Json = json.loads(TEMPLATE.read_bytes())
+    description: JsonObject = json.loads(TEMPLATE.read_bytes())
     description["servers"][0]["url"] = root
     description["info"] |= {"title": metadata.name, "version": metadata.version}
     paths, components = description["paths"], description["components"]
@@ -52,7 +51,7 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> Json:
     return description
 
 
-def add_version(item: Json) -> Json:
+def add_version(item: JsonObject) -> JsonObject:
     """Return the operations of a model path for the same path with a version."""
     parameter = {"$ref": "#/components/parameters/version"}
     return {
@@ -65,7 +64,7 @@ def add_version(item: Json) -> Json:
     }
 
 
-def apply_metadata(schemas: dict[str, Json], metadata: ModelMetadata, optional: Container[str]) -> None:
+def apply_metadata(schemas: dict[str, JsonObject], metadata: ModelMetadata, optional: Container[str]) -> None:
     """Replace the generic schemas of inputs and outputs with those of the model."""
     request, response = schemas["InferenceRequest"]["properties"], schemas["InferenceResponse"]["properties"]
     request["inputs"] = inputs_schema(metadata.inputs, optional)
@@ -76,11 +75,11 @@ def apply_metadata(schemas: dict[str, Json], metadata: ModelMetadata, optional: 
     response["outputs"] = {"type": "array", "items": one_of(outputs), "maxItems": len(names)}
 
 
-def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> Json:
+def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> JsonObject:
     """Return the schema of a list with each input once, in any order. Inputs in `optional` may be missing (R15)."""
     required = [tensor.name for tensor in tensors if tensor.name not in optional]
     items = one_of([input_schema(tensor, tensor.name in optional) for tensor in tensors])
-    schema: Json = {"type": "array", "items": items, "minItems": len(required), "maxItems": len(tensors)}
+    schema: JsonObject = {"type": "array", "items": items, "minItems": len(required), "maxItems": len(tensors)}
     if len(tensors) > 1:
         schema["allOf"] = [
             {
@@ -93,11 +92,11 @@ def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -
     return schema
 
 
-def one_of(schemas: list[Json]) -> Json | bool:
+def one_of(schemas: list[JsonObject]) -> JsonObject | bool:
     return schemas[0] if len(schemas) == 1 else bool(schemas) and {"oneOf": schemas}
 
 
-def input_schema(tensor: MetadataTensor, is_optional: bool) -> Json:
+def input_schema(tensor: MetadataTensor, is_optional: bool) -> JsonObject:
     schema = tensor_schema(tensor)
     members, element = schema["properties"], element_schema(tensor)
     members["parameters"] = {**PARAMETERS, "type": ["object", "null"]}
@@ -108,7 +107,7 @@ def input_schema(tensor: MetadataTensor, is_optional: bool) -> Json:
     return schema
 
 
-def tensor_schema(tensor: MetadataTensor) -> Json:
+def tensor_schema(tensor: MetadataTensor) -> JsonObject:
     """Return the schema of the tensor in a response."""
     content_type = f", content type {tensor.content_type}" if tensor.content_type else ""
     return {
@@ -126,7 +125,7 @@ def tensor_schema(tensor: MetadataTensor) -> Json:
     }
 
 
-def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> Json:
+def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> JsonObject:
     """Return the schema of a shape that matches `declared` and has from `ranks[0]` to `ranks[1]` dimensions."""
     dimensions = [{"type": "integer", "minimum": 0} if each == -1 else {"const": each} for each in declared]
     prefix = {"prefixItems": dimensions} if dimensions else {}
@@ -134,7 +133,7 @@ def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> Json:
     return {"type": "array", **prefix, "minItems": ranks[0], "maxItems": ranks[1], "examples": [smallest]}
 
 
-def element_schema(tensor: MetadataTensor) -> Json:
+def element_schema(tensor: MetadataTensor) -> JsonObject:
     datatype = datatype_of(tensor.datatype)
     if datatype.kind in "iu":
         limits = np.iinfo(datatype.dtype)

@@ -69,8 +69,8 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
-    said = (head.get("parameters") or {}).items()
-    found = {name: each.get("string_param") if isinstance(each, dict) else each for name, each in said}  # as in gRPC
+    parameters = (head.get("parameters") or {}).items()  # over gRPC, each value is an InferParameter
+    found = {name: each.get("string_param") if isinstance(each, dict) else each for name, each in parameters}
     shape = [int(size) for size in head["shape"]]
     return MetadataTensor(head["name"], head["datatype"], shape, found.get("content_type"), found.get("missing"))
 
