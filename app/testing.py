@@ -23,7 +23,7 @@ from app.codecs import NumpyCodec, PandasCodec
 from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import NO_TIME
 from app.config.settings import Settings, read_settings
-from app.inference.example import apply_metadata, make_input
+from app.inference.example import apply_declarations, make_input
 from app.inference.validation import join_names
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
@@ -61,7 +61,7 @@ def infer_in_all_forms(
     app: Flask, channel: grpc.Channel, metadata: ModelMetadata, forms: Sequence[str], data: Any = None, /, **inputs: Any
 ) -> dict[str, Any]:
     request = data if isinstance(data, InferenceRequest) else request_of(metadata, data, inputs)
-    apply_metadata(request.inputs, metadata.inputs)
+    apply_declarations(request.inputs, metadata.inputs)
     results = {}
     for form in forms:
         try:
@@ -69,7 +69,7 @@ def infer_in_all_forms(
         except NoBinaryForm as error:
             error.remedy = 'use serve(forms=["json"]) if only JSON can carry the inputs'
             raise
-        apply_metadata(response.outputs, metadata.outputs)
+        apply_declarations(response.outputs, metadata.outputs)
         results[form] = {output.name: value_of(output) for output in response.outputs}
         np.testing.assert_equal(results[form], results[forms[0]], f"{form} and {forms[0]} give different results")
     return results[forms[0]]

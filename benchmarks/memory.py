@@ -23,14 +23,13 @@ from benchmarks.memory_peers import (
     MEGABYTES,
     SETTLE_SECONDS,
     measure_servers,
-    peak,
-    reset_peak,
     table,
 )
 from benchmarks.mixed import LIMIT, make_calls, send_at_random
 from benchmarks.report import RESULTS, markdown, measured_on, stamp
-from benchmarks.servers.start import MIB, memory
+from benchmarks.servers.start import MIB, memory, processes
 from benchmarks.service import JSON, WAYS, drive, echo_case, serving
+from tests.service.processes import peak, reset_peak
 
 MEGABYTE = 10**6
 IN_FLIGHT = (1, 4)
@@ -58,11 +57,12 @@ def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
         measure(small, running, 1, max(IN_FLIGHT), cpus)  # starts all threads and imports all modules
-        idle = reset_peak(running)
+        pids = processes(running.process.pid)
+        idle = reset_peak(pids)
         row = drive(case, running, 2, in_flight, cpus, is_warm=True)  # a warm-up's last requests would be in flight
         time.sleep(SETTLE_SECONDS)
         bodies = len(case.body) * in_flight
-        most, kept = ((each - idle) / bodies for each in (peak(running), reset_peak(running)))
+        most, kept = ((each - idle) / bodies for each in (peak(pids), reset_peak(pids)))
     return {"peak": most, "kept": kept, "idle_mib": idle / MIB, "failed": row.failed}
 
 

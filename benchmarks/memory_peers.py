@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from benchmarks.report import BARE, OURS, markdown
 from benchmarks.requests import Unsupported, send_request
 from benchmarks.servers.start import MIB, Recipe, find_recipes, processes, start, versions
 from benchmarks.service import REST, WAYS, echo_case
-from tests.service.processes import Running
+from tests.service.processes import peak, reset_peak
 
 MEGABYTES, REQUESTS = 32, 5
 SMALL = 10_000  # elements of the requests before the measurement, which start threads and import modules
@@ -47,26 +46,14 @@ def measure_server(recipe: Recipe, way: str, cpu: int) -> dict[str, Any]:
         try:
             for _ in range(REQUESTS):
                 send_request(small, running)
-            idle = reset_peak(running)
+            pids = processes(running.process.pid)
+            idle = reset_peak(pids)
             for _ in range(REQUESTS):
                 send_request(case, running)
         except Unsupported as error:
             return {"reason": str(error)}
         time.sleep(SETTLE_SECONDS)
-        return {"peak": (peak(running) - idle) / len(case.body), "body": len(case.body), "idle_mib": idle / MIB}
-
-
-def reset_peak(running: Running) -> int:
-    """Set the peak memory of all processes to their current memory, and return it in bytes."""
-    for pid in processes(running.process.pid):
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return peak(running)
-
-
-def peak(running: Running) -> int:
-    """Return the sum of the peak memory of all processes in bytes."""
-    texts = [Path(f"/proc/{pid}/status").read_text() for pid in processes(running.process.pid)]
-    return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts)
+        return {"peak": (peak(pids) - idle) / len(case.body), "body": len(case.body), "idle_mib": idle / MIB}
 
 
 def goal(way: str, rows: Sequence[dict[str, Any]]) -> float | None:

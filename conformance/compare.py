@@ -24,7 +24,7 @@ import click
 
 from conformance.tables import RESULTS, summarize, write_page
 from tests.service.processes import Running, free_ports, started
-from tests.template.environments import ROOT, make_environment, make_mlserver, run
+from tests.template.environments import ROOT, make_clients, make_mlserver, make_triton, version_in
 
 LIMIT = 2**20
 SHARED_MEMORY = re.compile(r"/dev/shm/\S+")  # noqa: S108
@@ -63,15 +63,13 @@ SERVERS = {
         "-m conformance.servers.kserve_model --http_port {http} --grpc_port {grpc} "
         f"--grpc_max_receive_message_length {LIMIT}",
         package="kserve",
-        make_python=lambda: make_environment("clients", ROOT / "tests" / "template" / "clients" / "requirements.txt"),
+        make_python=make_clients,
     ),
     "triton": Server(
         "Triton",
         "-m benchmarks.servers.triton {http} {grpc} conformance/servers/triton",
         package="nvidia-pytriton",
-        make_python=lambda: make_environment(
-            "triton", ROOT / "benchmarks" / "servers" / "triton" / "requirements.txt", "/usr/bin/python3"
-        ),
+        make_python=make_triton,
         has_limit=False,
     ),
 }
@@ -122,17 +120,10 @@ def main(names: tuple[str, ...]) -> None:
     for name in names or SERVERS:
         server = SERVERS[name]
         click.echo(f"\n{server.title}")
-        result = summarize(server.title, package_version(server), report_of(server))
+        package = f"{server.package} {version_in(server.make_python(), server.package)}" if server.package else ""
+        result = summarize(server.title, package, report_of(server))
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     write_page()
-
-
-def package_version(server: Server) -> str:
-    """Return the name and version of the server's package, or "" for this service."""
-    if not server.package:
-        return ""
-    code = f"from importlib.metadata import version\nprint(version('{server.package}'))"
-    return f"{server.package} {run(server.make_python(), '-c', code).strip()}"
 
 
 def report_of(server: Server) -> dict[str, Any]:
@@ -148,7 +139,7 @@ def report_of(server: Server) -> dict[str, Any]:
         subprocess.run([sys.executable, "-m", "conformance", *options], cwd=ROOT, check=False)
         report: dict[str, Any] = json.loads(path.read_text())
     if not report["complete"]:
-        raise click.ClickException(f"{server.title} was lost before the end")
+        raise click.ClickException(f"{server.title}: the server ended before the run was complete")
     return report
 
 

@@ -68,7 +68,7 @@ class Check:
             import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
             from app.inference.data_plane import DataPlane, import_predict
-            from app.inference.example import apply_metadata
+            from app.inference.example import apply_declarations
             from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
             from app.rest.request_reader import read_request
@@ -83,7 +83,7 @@ class Check:
         self.source = "--input" if body is not None else "EXAMPLE" if has_example else MADE_UP
         with self.step("request"):
             request = read_request(write_json(plane.example()) if body is None else body)
-            apply_metadata(request.inputs, plane.metadata().inputs)
+            apply_declarations(request.inputs, plane.metadata().inputs)
         for transport in transports:
             with self.step(transport):
                 response = infer(transport, plane, self.settings, request)

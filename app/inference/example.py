@@ -70,11 +70,11 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
         made = RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None
-    apply_metadata([made], [tensor])
+    apply_declarations([made], [tensor])
     return made
 
 
-def apply_metadata(tensors: Iterable[Tensor], declared: Iterable[MetadataTensor]) -> None:
+def apply_declarations(tensors: Iterable[Tensor], declared: Iterable[MetadataTensor]) -> None:
     """Add the declared content types and missing values, so that every form has the same meaning (C12, C13)."""
     by_name = {each.name: each for each in declared}
     for tensor in tensors:

@@ -21,7 +21,7 @@ import pytest
 
 from app.config.settings import read_settings
 from tests.service.processes import Running, free_ports, started
-from tests.template.environments import ROOT, make_clients, make_environment, make_mlserver, run
+from tests.template.environments import ROOT, make_clients, make_environment, make_mlserver, make_triton, version_in
 
 MIB = 2**20
 PAGE = resource.getpagesize()
@@ -97,10 +97,7 @@ PEERS = [
         "Triton",
         "-m benchmarks.servers.triton {http} {grpc}",
         ("linear", "echo"),
-        # Triton's Python backend is linked against the system's libpython.
-        make_python=lambda: make_environment(
-            "triton", Path(__file__).parent / "triton" / "requirements.txt", "/usr/bin/python3"
-        ),
+        make_python=make_triton,
         package="nvidia-pytriton",
     ),
     Recipe(
@@ -157,8 +154,7 @@ def versions(recipes: Sequence[Recipe]) -> str:
     found = {name: version(name) for name in ("flask", "gunicorn", "grpcio")}
     for recipe in recipes:
         if recipe.package:
-            code = f"from importlib.metadata import version; print(version('{recipe.package}'))"
-            found[recipe.package] = run(recipe.make_python(), "-c", code).strip()
+            found[recipe.package] = version_in(recipe.make_python(), recipe.package)
     return ", ".join(" ".join(each) for each in found.items())
 
 

@@ -85,6 +85,7 @@ DIRECT = [
     Direct("JSON of an object", lambda: InferenceRequest([], parameters={SECRET: {NUMBER}}).to_json()),
     Direct("tensor without data", lambda: RequestInput(SECRET, "FP32", [1])),
     Direct("error of a server", lambda: InferenceResponse.from_dict({"error": ""})),
+    Direct("error of a server, as an argument", lambda: InferenceResponse(error="")),
     Direct("no response", lambda: InferenceResponse.from_dict([SECRET])),
     Direct("response without a name", lambda: InferenceResponse.from_dict({"outputs": [SECRET]})),
     Direct("response with odd parameters", lambda: InferenceResponse.from_dict(output(parameters=SECRET))),

@@ -278,7 +278,7 @@ GRPC = [
         message(MUST_RPC, ("text", "BYTES", [1], {"bytes_contents": [b"%s\xff" % SECRET.encode()]})),
     ),
     rpc("null in contents", INVALID, action_message("null")),
-    rpc("infinity is no error", "OK", action_message("infinity")),
+    rpc("an infinite value is valid", "OK", action_message("infinity")),
     rpc("predict(): wrong kind", "INTERNAL", action_message("wrong kind")),
     rpc("predict(): undeclared", "INTERNAL", action_message("undeclared")),
 ]

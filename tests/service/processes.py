@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +87,19 @@ def workers(service: Running) -> set[int]:
     return {
         int(pid) for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
     }
+
+
+def reset_peak(pids: Iterable[int]) -> int:
+    """Set the peak memory of processes to their current memory, and return the sum in bytes."""
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak(pids)
+
+
+def peak(pids: Iterable[int]) -> int:
+    """Return the sum of the peak memory of processes in bytes."""
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ VOLATILE = re.compile(
     r"|(?<=nvalid JSON\. Got ).*|(?<=nvalid base64\. Got )[^.]*|(?<=represent a value\. Got ).*"
     r"|(?<=message\. Got ).*|(?<=not an array\. Got ).*(?=\. Pad)"
 )
-# Values: a path, what the client sent, names in quotes, lists and numbers.
+# Values: a path, the client's data, names in quotes, lists and numbers.
 VALUE = re.compile(
     r"""(?<=[A-Z] )/\S*(?=:)|(?<=[Gg]ot ).*?(?=\. [A-Z]|\.?$)|"[^"]*"|'[^']*'|\[[^]]*\]|[+-]?\d[\w.+-]*"""
 )

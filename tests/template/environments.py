@@ -47,6 +47,17 @@ def make_clients() -> Path:
     return make_environment("clients", CLIENTS / "requirements.txt")
 
 
+def make_triton() -> Path:
+    """Return the Python of .venv-triton. Triton's Python backend is linked against the system's libpython."""
+    listing = ROOT / "benchmarks" / "servers" / "triton" / "requirements.txt"
+    return make_environment("triton", listing, "/usr/bin/python3")
+
+
+def version_in(python: Path, package: str) -> str:
+    """Return the version of a package in the environment of `python`."""
+    return run(python, "-c", f"from importlib.metadata import version; print(version('{package}'))").strip()
+
+
 def make_node_packages() -> Path:
     """Return the directory node_modules with the packages of the client for Node.js."""
 

@@ -20,7 +20,7 @@ from conformance.model import NAME
 from conformance.origins import CASES, matches, split
 from conformance.origins import RULES as ORIGINS
 from conformance.tables import PAGE, failed_groups, load_results, make_tables, missing_reasons
-from tests.service.processes import Running, gunicorn, wait_for, workers
+from tests.service.processes import Running, gunicorn, peak, reset_peak, wait_for, workers
 from tests.service.reviewed_messages import check_messages, one_of_each
 from tests.template.conformance_runs import address_options, check
 from tests.template.environments import ROOT
@@ -92,23 +92,10 @@ def test_memory_of_binary_request(running: Running) -> None:
     body, headers = large_request("rest binary", 60 * 2**20)
     with closing(http.client.HTTPConnection(running.http)) as connection:
         for _ in range(2):
-            before = reset_peak(running)
+            before = reset_peak(workers(running))
             connection.request("POST", f"/v2/models/{NAME}/infer", body, headers)
             assert connection.getresponse().read().startswith(b'{"model_name"')
-            assert peak(running) - before < 2.2 * len(body)
-
-
-def reset_peak(running: Running) -> int:
-    """Reset the peak memory of the workers to their memory, and return it in bytes."""
-    for pid in workers(running):
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return peak(running)
-
-
-def peak(running: Running) -> int:
-    """Return the sum of the workers' peak memory in bytes."""
-    texts = [Path(f"/proc/{pid}/status").read_text() for pid in workers(running)]
-    return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts)
+            assert peak(workers(running)) - before < 2.2 * len(body)
 
 
 def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from app.cli.common import Failure
 from app.codecs import Base64Codec, BytesCodec, DatetimeCodec
 from app.codecs.frames import NO_TIME, decode_datetimes
 from app.codecs.strings import text_list
-from app.inference.example import apply_metadata
+from app.inference.example import apply_declarations
 from app.protocol.datatypes import bytes_array, datatype_of, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
@@ -61,7 +61,7 @@ class ColumnMapping:
                 inputs.append(RequestInput(tensor.name, tensor.datatype, data=array))
             except InferenceError as error:
                 raise error.about("input", tensor.name) from None
-        apply_metadata(inputs, [tensor for tensor, _ in self.inputs])
+        apply_declarations(inputs, [tensor for tensor, _ in self.inputs])
         return InferenceRequest(inputs)
 
 

@@ -24,7 +24,7 @@ from app.cli.batch.formats import OUTPUT_FORMATS
 from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
 from app.cli.client import ServiceClient
 from app.cli.common import Failure, one_line, show_json
-from app.inference.example import apply_metadata
+from app.inference.example import apply_declarations
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
 from app.protocol.types import ModelMetadata
@@ -117,7 +117,7 @@ class Job:
         """Send the rows. Return the encoded results."""
         try:
             outputs = self.client.infer(self.mapping.request(table)).outputs
-            apply_metadata(outputs, self.outputs)
+            apply_declarations(outputs, self.outputs)
         except NoBinaryForm as missing:
             missing.remedy = 'use --transport rest-json, or declare missing="" in METADATA'
             raise

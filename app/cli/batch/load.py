@@ -24,7 +24,7 @@ from app.cli.batch.transports import Transport, open_transport, read_model, to_f
 from app.cli.client import ServiceClient
 from app.cli.common import Failure
 from app.config.resources import usable_cores
-from app.inference.example import apply_metadata, make_example
+from app.inference.example import apply_declarations, make_example
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
 from app.rest.request_reader import read_request
@@ -72,7 +72,7 @@ def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan
     with closing(connect()) as transport:
         try:
             request = read_request(path.read_bytes() if path else write_json(make_example(model, optional)))
-            apply_metadata(request.inputs, model.inputs)
+            apply_declarations(request.inputs, model.inputs)
             body, headers = transport.encode(request)
             transport.send(body, headers)
         except InferenceError as error:
