@@ -240,7 +240,7 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
         encoded_elements = as_bytes(elements)
         is_text = set(map(type, elements)) == {str}  # keep str elements, which JSON needs
         return object_array(elements if is_text else encoded_elements).reshape(array.shape)
-    if type(value) is np.ndarray and value.dtype == datatype.dtype and not datatype.is_half:
+    if type(value) is np.ndarray and value.dtype == datatype.dtype and not datatype.is_bf16:
         return value
     if datatype.kind == "f":
         value = plain_array(value)

@@ -27,7 +27,7 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
     if len(data) != expected:
         got = f"{len(data)} for {datatype.name} {format_shape(shape)} ({shorten(str(expected))} bytes)"
         raise InvalidInput("wrong number of bytes", expected="the size that the shape requires", got=got)
-    if datatype.is_half:
+    if datatype.is_bf16:
         return reshape(np.left_shift(np.frombuffer(data, "<u2"), 16, dtype="<u4").view(datatype.dtype), shape)
     array = np.frombuffer(data, datatype.dtype).copy()
     if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
@@ -37,7 +37,7 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
 
 def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     """Return the elements in row-major order. BYTES elements have a length prefix. Raise NoBinaryForm for None."""
-    if datatype.is_half:
+    if datatype.is_bf16:
         array = (np.ascontiguousarray(array).view("<u4") >> 16).astype("<u2")
     if datatype.size is not None:
         return array.tobytes() if array.nbytes < SMALL else np.ascontiguousarray(array).reshape(-1).view("u1").data

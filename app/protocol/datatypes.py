@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,11 @@ class Datatype:
     kind: str  # NumPy's letter: b(ool), i(nt), u(int), f(loat), O(bject: BYTES)
     size: int | None  # bytes per element in binary form, or None for BYTES
     largest: float  # largest finite value of a floating-point datatype
-    is_half: bool  # True for BF16 (R23): arrays are FP32, and the lower half of each element is 0
+    is_bf16: bool = False
 
     def round(self, array: np.ndarray) -> np.ndarray:
         """Round numbers to the nearest values of this floating-point datatype, ties to even. Overflow is infinity."""
-        if not self.is_half:
+        if not self.is_bf16:
             return array.astype(self.dtype, copy=False)
         single = array.astype(self.dtype)
         bits = single.view("<u4")
@@ -48,10 +48,9 @@ class Datatype:
 
 
 def _datatype(name: str, code: str, contents: str | None) -> Datatype:
-    dtype, is_half = np.dtype(code), name == "BF16"
+    dtype = np.dtype(code)
     largest = float(np.finfo(dtype).max) if dtype.kind == "f" else math.inf
-    size = None if code == "O" else dtype.itemsize // (1 + is_half)
-    return Datatype(name, dtype, contents, dtype.kind, size, (2 - 2**-7) * 2.0**127 if is_half else largest, is_half)
+    return Datatype(name, dtype, contents, dtype.kind, None if code == "O" else dtype.itemsize, largest)
 
 
 DATATYPES: dict[str, Datatype] = {
@@ -73,6 +72,8 @@ DATATYPES: dict[str, Datatype] = {
         ("BYTES", "O", "bytes_contents"),
     ]
 }
+# The upper half of an FP32 (R23). NumPy has no BF16, so arrays are FP32. They contain only values that BF16 represents.
+DATATYPES["BF16"] = replace(DATATYPES["BF16"], size=2, largest=(2 - 2**-7) * 2.0**127, is_bf16=True)
 
 
 def datatype_of(name: Any) -> Datatype:
@@ -126,7 +127,7 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
     if datatype.kind == "O":
         return text_array(data)
     array = plain_array(data)
-    if array.dtype == datatype.dtype and not datatype.is_half:
+    if array.dtype == datatype.dtype and not datatype.is_bf16:
         return array
     if is_bfloat16(array.dtype):
         array = array.astype("<f4")

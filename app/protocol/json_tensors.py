@@ -67,7 +67,7 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
 
 
 def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
-    is_short = 0 < len(elements) <= FEW and type(None) not in types and not datatype.is_half
+    is_short = 0 < len(elements) <= FEW and type(None) not in types and not datatype.is_bf16
     if is_short and -datatype.largest <= min(elements) and max(elements) <= datatype.largest:
         return np.array(elements, datatype.dtype)
     with np.errstate(over="ignore"):

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,14 +89,14 @@ def workers(service: Running) -> set[int]:
     }
 
 
-def reset_peak(pids: Iterable[int]) -> int:
+def reset_peak(pids: Collection[int]) -> int:
     """Set the peak memory of processes to their current memory, and return the sum in bytes."""
     for pid in pids:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     return peak(pids)
 
 
-def peak(pids: Iterable[int]) -> int:
+def peak(pids: Collection[int]) -> int:
     """Return the sum of the peak memory of processes in bytes."""
     texts = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
     return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts)

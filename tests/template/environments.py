@@ -55,7 +55,7 @@ def make_triton() -> Path:
 
 def version_in(python: Path, package: str) -> str:
     """Return the version of a package in the environment of `python`."""
-    return run(python, "-c", f"from importlib.metadata import version; print(version('{package}'))").strip()
+    return run(python, "-c", f"from importlib.metadata import version\nprint(version('{package}'))").strip()
 
 
 def make_node_packages() -> Path:
