@@ -72,7 +72,7 @@ class Client:
         metadata = [(name.replace("_", "-"), value) for name, value in headers.items()]
         call = self.channel.unary_unary(method).with_call
         try:
-            message, outcome = call(body, metadata=metadata, timeout=60)
+            message, outcome = call(body, metadata=metadata, timeout=60, wait_for_ready=True)
         except grpc.RpcError as error:
             message, outcome = b"", error
         return (
