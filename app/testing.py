@@ -4,8 +4,6 @@ with serve() as infer:
     assert infer(celsius=[0.0, 20.0])["fahrenheit"].tolist() == [32.0, 68.0]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

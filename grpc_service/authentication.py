@@ -1,7 +1,5 @@
 """API key authentication for gRPC. Liveness and readiness checks need no key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

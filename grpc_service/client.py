@@ -1,7 +1,5 @@
 """gRPC client for InferenceRequest and InferenceResponse."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Conversion between protobuf messages and types. Tensor data is raw bytes or typed `contents` (G3)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat

@@ -4,8 +4,6 @@ The default pool rejects duplicate names, and tritonclient, KServe and others al
 uses one of these clients loads both definitions into its process.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

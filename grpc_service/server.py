@@ -1,7 +1,5 @@
 """Threaded gRPC server with inference, health and reflection services on one port (G7)."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """Methods of GRPCInferenceService (G1, T1 to T3), and the gRPC status of each error."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

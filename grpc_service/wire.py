@@ -4,8 +4,6 @@ A message is a sequence of fields in any order. Each starts with a tag that cont
 field can therefore be removed or appended without parsing the other fields.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from app.protocol.binary_tensors import Buffer

@@ -1,7 +1,5 @@
 """Command-line interface: the project's name, or `python -m app`. Each command is in the module of the same name."""
 
-from __future__ import annotations
-
 from copy import copy
 from importlib import import_module
 from importlib.util import find_spec

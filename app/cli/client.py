@@ -1,7 +1,5 @@
 """Address and credentials of a running service, and REST requests to it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Exit statuses, errors and output of all commands."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The doctor command: find problems with the packages, this machine and the settings."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess  # nosec B404

@@ -1,7 +1,5 @@
 """The healthcheck command: probe the service on this machine, for Docker and Kubernetes."""
 
-from __future__ import annotations
-
 import click
 
 from app.cli.common import Failure

@@ -1,7 +1,5 @@
 """The info command: show the model and the state of a running service."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

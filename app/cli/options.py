@@ -1,7 +1,5 @@
 """Options of several commands."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The serve command: replace this process with gunicorn."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -4,8 +4,6 @@ On SIGHUP, the service starts new workers and replaces the old workers when the 
 the service logs the file and the line and keeps the old workers.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Codecs: conversion between tensors or requests and Python values, by content type. Independent of transports (C4)."""
 
-from __future__ import annotations
-
 from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.base import (
     InputCodec,

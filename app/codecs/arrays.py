@@ -1,7 +1,5 @@
 """`np`: ndarrays (C5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Base classes and registries of codecs (C3, C4, C10)."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`datetime`: lists of datetimes, encoded as ISO 8601 (C7)."""
 
-from __future__ import annotations
-
 import re
 from datetime import date, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """`str`, `bytes` and `base64`: lists of str and of bytes (C7, C12)."""
 
-from __future__ import annotations
-
 import typing
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence

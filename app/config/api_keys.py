@@ -1,7 +1,5 @@
 """API keys from a file. Memory contains only their digests, so that keys cannot appear in logs."""
 
-from __future__ import annotations
-
 import hmac
 import re
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """Resource limits: CPU cores, memory and open files."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

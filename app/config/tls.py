@@ -1,7 +1,5 @@
 """TLS configuration from PEM files."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Admission control: limits for running and queued requests of both protocols. Excess requests are rejected."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Requests join a batch while its first request waits for a slot, and then for MAX
 therefore grow with the load. By default, a request does not wait for others if a slot is free.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Hashable

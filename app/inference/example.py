@@ -1,7 +1,5 @@
 """Example requests that match METADATA, for the warm-up, the documentation and the startup message."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Container, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Adapter for predict.py: calls predict() with the inputs of a request and validates the result."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Any

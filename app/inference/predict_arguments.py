@@ -5,8 +5,6 @@ the request's parameters (only `np` and `str`), and the annotation in predict()'
 converted to the annotated type.
 """
 
-from __future__ import annotations
-
 import inspect
 import types
 import typing

@@ -1,7 +1,5 @@
 """Context of one request: id, timings and outcome."""
 
-from __future__ import annotations
-
 import re
 from contextvars import ContextVar
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """One-line descriptions of exceptions in predict.py: location and reason."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from traceback import walk_tb

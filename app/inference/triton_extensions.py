@@ -1,7 +1,5 @@
 """Model configuration and repository index for Triton's tools (T1, T2), as the JSON form of its protobuf messages."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Validation of requests (R15, R16) and of predict()'s results against METADATA."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Access log: one line per completed request."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Logging to standard error, one line per record, as text or JSON. A slow reader of the log does not block requests."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

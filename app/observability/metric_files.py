@@ -4,8 +4,6 @@ prometheus_client names files after the process id, so that worker restarts woul
 reuses the files of one that has exited. Only this module uses private names of prometheus_client.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Prometheus metrics (docs/monitoring.md) of completed requests and of the data plane."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import partial
 from typing import Any

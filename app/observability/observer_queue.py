@@ -1,7 +1,5 @@
 """Queue of completed requests for observers, such as metrics and the access log. They run in a background thread."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """OpenTelemetry spans of infer requests, with stage durations as attributes. Spans of predict() are their children."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

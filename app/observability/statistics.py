@@ -1,7 +1,5 @@
 """Statistics of inference requests for Triton's tools (T3), as JSON objects."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

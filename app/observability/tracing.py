@@ -1,7 +1,5 @@
 """Optional tracing. It needs the packages of the extra `tracing` and OTEL_* variables that name a collector."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

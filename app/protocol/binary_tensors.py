@@ -1,7 +1,5 @@
 """Binary encoding of tensors: the Binary Tensor Data Extension in REST and `raw_input_contents` in gRPC (B1)."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

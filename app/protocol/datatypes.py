@@ -1,7 +1,5 @@
 """Datatypes, and validation and conversion of arrays and shapes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Validation of the JSON objects of requests and responses, except for the data of tensors (R7, R8, R17)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import chain

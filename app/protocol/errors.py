@@ -15,8 +15,6 @@ InferenceError
 └── ClientDisconnected  the client disconnected before predict() started
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Self, TypeVar

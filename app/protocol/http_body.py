@@ -1,7 +1,5 @@
 """HTTP bodies and headers of inference requests and responses: JSON with optional binary data after it (B3)."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 

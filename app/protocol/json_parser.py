@@ -5,8 +5,6 @@ flat list. `read_numbers` extracts these lists from the body, and orjson parses 
 bodies and for errors, it returns None, and `read_json` parses the whole body.
 """
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversion between the `data` of JSON tensors and arrays, without Python loops over numbers (R10 to R14)."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """Requests, responses, tensors and metadata, independent of the transport."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field

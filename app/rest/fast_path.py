@@ -4,8 +4,6 @@ It applies only if Flask would do nothing but call the blueprint's view. This is
 because Flask accepts hooks and routes until then. Flask's error handlers handle all errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any

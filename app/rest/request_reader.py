@@ -4,8 +4,6 @@ The body is read with one call of wsgi.input.read(), without Werkzeug's stream. 
 rejects a chunked body of exactly the maximum size, and accepts a truncated body.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Container

@@ -1,7 +1,5 @@
 """REST routes of the protocol (R2), and the HTTP status for each exception (R19)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass

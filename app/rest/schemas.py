@@ -3,8 +3,6 @@
 Clients use read_object() for the same members, because they do not need marshmallow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Implementation of gunicorn's server hooks, in the master and in each worker."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -1,7 +1,5 @@
 """Health check: one request to the service on this machine."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """PRELOAD_MODEL: the master loads the model before it forks workers, so that they share the model's memory."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

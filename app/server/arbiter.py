@@ -1,7 +1,5 @@
 """gunicorn's arbiter with a rolling reload: old workers serve until new ones are ready."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

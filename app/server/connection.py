@@ -1,7 +1,5 @@
 """Client connection: a state machine that does not block on the client, except to stream a response."""
 
-from __future__ import annotations
-
 import select
 import threading
 import time

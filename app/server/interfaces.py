@@ -1,7 +1,5 @@
 """Interfaces between the server and the application."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

@@ -1,7 +1,5 @@
 """Parser for HTTP/1.1 requests (RFC 9112). httptools (llhttp) finds their ends. This module validates the rest."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import deque

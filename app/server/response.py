@@ -1,7 +1,5 @@
 """WSGI responses: start_response(), write() and serialization."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable

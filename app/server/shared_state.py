@@ -1,7 +1,5 @@
 """Shared memory of all processes of the service: the state of each worker, and the reason for a failed start."""
 
-from __future__ import annotations
-
 import logging
 import mmap
 import os

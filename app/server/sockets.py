@@ -1,7 +1,5 @@
 """Client sockets with and without TLS, and helpers for listening sockets, which grpc_service also uses."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import socket

@@ -1,7 +1,5 @@
 """gunicorn worker. The main thread accepts connections and handles timeouts. A thread pool handles requests."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

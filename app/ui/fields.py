@@ -1,7 +1,5 @@
 """Form fields: one per input that METADATA declares, with the example as the initial value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """OpenAPI 3.1 description: openapi.json, completed with METADATA."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Sequence
 from pathlib import Path

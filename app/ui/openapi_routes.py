@@ -1,7 +1,5 @@
 """Routes of the OpenAPI description and of Swagger UI."""
 
-from __future__ import annotations
-
 from importlib.metadata import distribution
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The page loads no files from other servers. The entry point of its scripts is static/page.js.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

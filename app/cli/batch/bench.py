@@ -1,7 +1,5 @@
 """The bench command: send one request repeatedly and measure request rate and latencies."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversion of columns of a file to inputs of the model, and of outputs to columns."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Container, Sequence

@@ -1,7 +1,5 @@
 """Input and output files, read and written as Arrow tables of limited size."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

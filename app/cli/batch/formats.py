@@ -1,7 +1,5 @@
 """File formats. This module does not import optional packages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 DELIMITERS = [",", ";", "|", "tab"]  # of CSV

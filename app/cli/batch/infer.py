@@ -1,7 +1,5 @@
 """The infer command: send the rows of a file to the model and write the results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """The job of infer: send the rows of a file in concurrent requests and write the results."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

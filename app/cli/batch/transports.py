@@ -1,7 +1,5 @@
 """Transports for inference requests (REST with JSON, REST with binary tensors, gRPC), and a client with retries."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import socket
