@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -55,9 +56,9 @@ class GrpcContext(RequestContext):
     def log_fields(self) -> tuple[str, dict[str, Any]]:
         return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
 
-    def time_remaining(self) -> float | None:
-        seconds: float | None = self.grpc_context.time_remaining()
-        return seconds
+    def client_time_remaining(self) -> float | None:
+        seconds: float = self.grpc_context.time_remaining()
+        return seconds if seconds < threading.TIMEOUT_MAX else None  # grpcio returns a longer time without a deadline
 
     def is_active(self) -> bool:
         return bool(self.grpc_context.is_active())
@@ -165,7 +166,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             body = work(held.pop(), context)
             context.status, context.sent = "OK", len(body)
             if context.is_abandoned():
-                context.status = "CANCELLED" if context.time_remaining() else "DEADLINE_EXCEEDED"
+                context.status = "DEADLINE_EXCEEDED" if context.client_time_remaining() == 0 else "CANCELLED"
             context.grpc_context = None
             queue.add(context)
             return body

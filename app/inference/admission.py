@@ -55,13 +55,13 @@ class Admission:
         running, queued = f"{self.concurrency} requests running", f"{self.max_queued} queued (MAX_QUEUE_SIZE)"
         return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
 
-    def run(self, work: Callable[..., Result], *args: Any, context: RequestContext, timeout: float | None) -> Result:
+    def run(self, work: Callable[..., Result], *args: Any, context: RequestContext) -> Result:
         """Wait for a slot, call `work` and return its result.
 
         Raise Overloaded if the queue is full, and ClientDisconnected if the client has disconnected. Raise
-        DeadlineExceeded if no slot is free before the client's deadline or `timeout` seconds after the request began.
+        DeadlineExceeded if no slot is free before the deadline or the time limit of the request.
         """
-        self.acquire(context, timeout)
+        self.acquire(context)
         is_measure = True
         try:
             if self.average_seconds >= SHORT_PREDICT_SECONDS:
@@ -81,10 +81,10 @@ class Admission:
         """Update the average duration of predict()."""
         self.average_seconds += (seconds - self.average_seconds) / 10
 
-    def acquire(self, context: RequestContext, timeout: float | None) -> None:
+    def acquire(self, context: RequestContext) -> None:
         """Wait for a slot and take it. Raise the same exceptions as run()."""
-        is_recent = self.free_slots and timeout is None and context.decoded - context.begun < RECENT_SECONDS
-        seconds = None if is_recent else seconds_left(context, timeout)
+        is_recent = self.free_slots and context.timeout is None and context.decoded - context.begun < RECENT_SECONDS
+        seconds = None if is_recent else seconds_left(context)
         with self.lock:
             if self.free_slots:
                 self.free_slots -= 1
@@ -145,17 +145,14 @@ class Admission:
         return until - MARGIN * self.average_seconds
 
 
-def seconds_left(context: RequestContext, timeout: float | None) -> float | None:
+def seconds_left(context: RequestContext) -> float | None:
     """Return the seconds until the time limit, or None without a limit. Raise DeadlineExceeded if it has passed."""
     remaining = context.time_remaining()
-    if timeout is not None:
-        own = context.begun + timeout - monotonic()
-        remaining = own if remaining is None else min(own, remaining)
     if remaining is None:
         return None
     if remaining <= 0:
         raise deadline_exceeded()
-    return min(remaining, threading.TIMEOUT_MAX)  # without a deadline, grpcio returns a longer time
+    return min(remaining, threading.TIMEOUT_MAX)
 
 
 def deadline_exceeded() -> DeadlineExceeded:

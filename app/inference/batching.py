@@ -64,12 +64,12 @@ class Batcher:
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 
-    def run(self, work: Work, request: InferenceRequest, context: RequestContext, timeout: float | None) -> Result:
+    def run(self, work: Work, request: InferenceRequest, context: RequestContext) -> Result:
         """Return the result of `work` for `request`. Raise its exceptions, or those of Admission.run()."""
         kind = batch_key(request)
         if kind is None:
-            return self.admission.run(work, request, context=context, timeout=timeout)
-        seconds = seconds_left(context, timeout)
+            return self.admission.run(work, request, context=context)
+        seconds = seconds_left(context)
         member = BatchMember(request, context, seconds)
         batch = self.join(member, kind)
         if not member.has_slot:

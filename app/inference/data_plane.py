@@ -127,13 +127,13 @@ class DataPlane:
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
-        timeout = self.timeout_of(request)
+        context.timeout = self.timeout_of(request)
         predict = partial(self.predict, self._model)
         if self.batcher is None:
-            outputs, parameters = self.admission.run(predict, request, context=context, timeout=timeout)
+            outputs, parameters = self.admission.run(predict, request, context=context)
         else:
             self._adapter.match_inputs(request)  # its errors must not affect other requests of the batch
-            outputs, parameters = self.batcher.run(predict, request, context, timeout)
+            outputs, parameters = self.batcher.run(predict, request, context)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 

@@ -22,6 +22,7 @@ class RequestContext:
 
     operation, status: name of the operation in both protocols, such as model_metadata, and the protocol's status code.
     begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.
+    timeout: time limit in seconds after `begun`, from REQUEST_TIMEOUT_SECONDS or the parameter `timeout`, or None.
     received, sent: uncompressed sizes of the bodies in bytes.
     own_rows, rows: number of rows in the request and in its batch, or 0 without batching.
     leads: True for the first request of a batch.
@@ -33,6 +34,7 @@ class RequestContext:
     protocol = status = traceparent = tracestate = ""
     traced: Any = None
     error: str | None = None
+    timeout: float | None = None
     failure: type[BaseException] | None = None
     decoded = started = predicted = ended = 0.0
     received = sent = own_rows = rows = 0
@@ -65,6 +67,12 @@ class RequestContext:
         return f"{self.protocol} {self.operation} {self.status}", {}
 
     def time_remaining(self) -> float | None:
+        """Return the seconds until the time limit or the client's deadline, whichever is earlier, or None."""
+        own = None if self.timeout is None else self.begun + self.timeout - monotonic()
+        limits = own, self.client_time_remaining()
+        return min((each for each in limits if each is not None), default=None)
+
+    def client_time_remaining(self) -> float | None:
         """Return the seconds until the client's deadline, or None if it has none."""
         return None
 

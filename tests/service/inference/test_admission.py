@@ -15,11 +15,12 @@ from tests.service.processes import wait_for
 @contextmanager
 def waiting(admission: Admission, name: str, done: list[str], timeout: float | None = None) -> Iterator[None]:
     """Run a queued request in its own thread and record in `done` whether it ran or missed its deadline."""
-    inside = admission.in_flight
+    inside, context = admission.in_flight, RequestContext("infer")
+    context.timeout = timeout
 
     def run() -> None:
         try:
-            admission.run(done.append, name, context=RequestContext("infer"), timeout=timeout)
+            admission.run(done.append, name, context=context)
         except DeadlineExceeded:
             done.append(f"{name} is late")
 
@@ -40,8 +41,8 @@ def test_runs_queued_requests_first() -> None:
             for name in ("second", "third"):
                 threads.enter_context(waiting(admission, name, done))
 
-        admission.run(first, context=RequestContext("infer"), timeout=None)
-        admission.run(done.append, "last", context=RequestContext("infer"), timeout=None)
+        admission.run(first, context=RequestContext("infer"))
+        admission.run(done.append, "last", context=RequestContext("infer"))
     assert done == ["second", "third", "last"]
 
 
@@ -55,5 +56,5 @@ def test_rejects_requests_that_cannot_meet_their_deadline() -> None:
         with waiting(admission, "hasty", done, timeout=3000):
             wait_for(lambda: bool(done))
 
-    admission.run(busy, context=RequestContext("infer"), timeout=None)
+    admission.run(busy, context=RequestContext("infer"))
     assert done == ["hasty is late"]
