@@ -143,7 +143,7 @@ class Batcher:
         """Run the requests in one call of predict(). All get its error. Do not record the duration of InvalidInput."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
-            each.context.started, each.context.own_rows, each.context.rows = started, each.rows, sum(rows)
+            each.context.started, each.context.rows, each.context.batch_rows = started, each.rows, sum(rows)
             each.context.leads = each is members[0]
         token = current_contexts.set(tuple(each.context for each in members))
         try:

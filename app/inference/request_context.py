@@ -24,7 +24,7 @@ class RequestContext:
     begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.
     timeout: time limit in seconds after `begun`, from REQUEST_TIMEOUT_SECONDS or the parameter `timeout`, or None.
     received, sent: uncompressed sizes of the bodies in bytes.
-    own_rows, rows: number of rows in the request and in its batch, or 0 without batching.
+    rows, batch_rows: number of rows in the request and in its batch, or 0 without batching.
     leads: True for the first request of a batch.
     error, failure: error message without data from the client, and class of the exception.
     traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
@@ -37,7 +37,7 @@ class RequestContext:
     timeout: float | None = None
     failure: type[BaseException] | None = None
     decoded = started = predicted = ended = 0.0
-    received = sent = own_rows = rows = 0
+    received = sent = rows = batch_rows = 0
     leads = False
 
     def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):

@@ -40,8 +40,8 @@ class AccessLog:
         fields |= {"request_bytes": context.received, "response_bytes": context.sent}
         fields["duration_ms"] = int((context.ended - context.begun) * 1e6) / 1e3
         fields |= {f"{stage}_ms": int(seconds * 1e6) / 1e3 for stage, seconds in context.stage_seconds().items()}
-        if context.rows:
-            fields["batch_size"] = context.rows
+        if context.batch_rows:
+            fields["batch_size"] = context.batch_rows
         if context.failure:
             fields |= {"error_type": context.failure.__name__, "error_message": context.error}
         return fields

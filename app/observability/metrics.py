@@ -90,7 +90,7 @@ class Metrics:
             self.observe_all(self.stages.labels(*labels, stage), seconds)
         self.observe_all(self.received.labels(*labels), [context.received for context in contexts if context.received])
         self.observe_all(self.sent.labels(*labels), [context.sent for context in contexts if not context.error])
-        self.observe_all(self.rows, [context.rows for context in contexts if context.leads])
+        self.observe_all(self.rows, [context.batch_rows for context in contexts if context.leads])
         for failure, reason in REASONS.items():
             if count := sum(context.failure is failure for context in contexts):
                 self.rejected.labels(*labels, reason).inc(count)
