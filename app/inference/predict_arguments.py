@@ -23,9 +23,9 @@ from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse_datetime
 from app.codecs.strings import as_list, text_list
 from app.inference.startup_errors import project_path
-from app.inference.validation import check_content_type, join_names
+from app.inference.validation import join_names
 from app.protocol.datatypes import as_bytes, object_array
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, format_value
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
 # Converts a decoded value to the annotated type.
@@ -100,7 +100,6 @@ def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tupl
 
     Raise ConfigurationError if the signature does not match METADATA.
     """
-    check_content_types(metadata)
     with with_location(predict):
         parameters, hints = input_parameters(predict), annotations_of(predict)
         if len(parameters) == 1 and (whole := bind_whole_request(parameters[0].name, hints, metadata)):
@@ -123,23 +122,6 @@ def with_location(function: Any) -> Iterator[None]:
         code: Any = getattr(inspect.unwrap(function), "__code__", None)
         name = project_path(code.co_filename) if code else None
         raise ConfigurationError(f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)) from None
-
-
-def check_content_types(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if a content type or a missing value in METADATA is not valid for its tensor."""
-    subject: tuple[str, ...] = ("METADATA",)
-    try:
-        if metadata.content_type is not None:
-            find_request_codec(metadata.content_type)
-        for tensor in (*metadata.inputs, *metadata.outputs):
-            subject, content_type = ("METADATA, tensor", tensor.name), tensor.content_type
-            check_content_type(content_type, tensor.datatype)
-            is_text = content_type in ("str", "datetime") and isinstance(tensor.missing, str)
-            if tensor.missing is not None and not is_text:
-                expected = 'a string, with content type "str" or "datetime"'
-                raise InvalidInput(subject="missing", expected=expected, got=format_value(tensor.missing))
-    except InvalidInput as error:
-        raise ConfigurationError(str(error.about(*subject))) from None
 
 
 def check_functions(module: Any) -> None:

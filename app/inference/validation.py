@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec
+from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec, find_request_codec
 from app.codecs.base import decode_tensor
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasJsonCodec, column_values, encode_column, encode_moments, is_column
@@ -265,6 +265,23 @@ def check_metadata(metadata: Any) -> None:
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in (*found, *found.values())):
         problem = f"METADATA: invalid properties. Expected a dict of strings, got {found!r}."
         raise ConfigurationError(f"{problem} Convert names and values with str().")
+
+
+def check_content_types(metadata: ModelMetadata) -> None:
+    """Raise ConfigurationError if a content type or a missing value in METADATA is not valid for its tensor."""
+    subject: tuple[str, ...] = ("METADATA",)
+    try:
+        if metadata.content_type is not None:
+            find_request_codec(metadata.content_type)
+        for tensor in (*metadata.inputs, *metadata.outputs):
+            subject, content_type = ("METADATA, tensor", tensor.name), tensor.content_type
+            check_content_type(content_type, tensor.datatype)
+            is_text = content_type in ("str", "datetime") and isinstance(tensor.missing, str)
+            if tensor.missing is not None and not is_text:
+                expected = 'a string, with content type "str" or "datetime"'
+                raise InvalidInput(subject="missing", expected=expected, got=format_value(tensor.missing))
+    except InvalidInput as error:
+        raise ConfigurationError(str(error.about(*subject))) from None
 
 
 def join_names(words: Iterable[Any]) -> str:
