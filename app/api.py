@@ -4,8 +4,17 @@ from pathlib import Path
 
 from app.codecs import InputCodec, PandasCodec, RequestCodec, StringCodec, register_input_codec, register_request_codec
 from app.config.settings import read_settings
+from app.inference.request_context import RequestContext
 from app.protocol.envelope import Parameters
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.errors import (
+    ConfigurationError,
+    InferenceError,
+    InvalidInput,
+    ModelError,
+    NotFound,
+    PayloadTooLarge,
+    Unavailable,
+)
 from app.protocol.types import (
     InferenceRequest,
     InferenceResponse,
@@ -17,6 +26,7 @@ from app.protocol.types import (
 )
 
 __all__ = ["InferenceRequest", "InferenceResponse", "MetadataTensor", "ModelMetadata", "Parameters"]
+__all__ += ["NotFound", "PayloadTooLarge", "RequestContext", "Unavailable"]
 __all__ += ["RequestInput", "RequestOutput", "ResponseOutput"]
 __all__ += ["ConfigurationError", "InferenceError", "InvalidInput", "ModelError", "model_file", "read_settings"]
 __all__ += ["InputCodec", "PandasCodec", "RequestCodec", "StringCodec"]

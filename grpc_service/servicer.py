@@ -4,13 +4,15 @@ import logging
 import re
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from app.inference.data_plane import DataPlane
-from app.inference.request_context import INFER, RequestContext, current_contexts
+from app.inference.request_context import INFER, Headers, RequestContext, current_contexts
 from app.observability.observer_queue import ObserverQueue
 from app.observability.statistics import Statistics
 from app.protocol import errors
@@ -47,7 +49,22 @@ class GrpcContext(RequestContext):
         super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
         self.method = method
         self.grpc_context: Any = grpc_context
-        grpc_context.set_trailing_metadata(((REQUEST_ID, self.id),))
+        self.add_metadata()
+
+    @cached_property
+    def headers(self) -> Headers:  # type: ignore[override]
+        headers = Headers()
+        headers.data.update(self.grpc_context.invocation_metadata())
+        return headers
+
+    @cached_property
+    def client_address(self) -> str:  # type: ignore[override]
+        """Return the IP address in grpcio's `ipv4:127.0.0.1:8081` or `ipv6:%5B::1%5D:8081`."""
+        return unquote(self.grpc_context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+
+    def add_metadata(self, *more: tuple[str, str]) -> None:
+        """Set the trailing metadata of the response."""
+        self.grpc_context.set_trailing_metadata(((REQUEST_ID, self.id), *self.response_headers.items(), *more))
 
     def span(self) -> tuple[str, dict[str, Any]]:
         name = f"{messages.SERVICE_NAME}/{self.method}"
@@ -65,10 +82,9 @@ class GrpcContext(RequestContext):
 
     def fail(self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
         """Abort the call with an error. abort() raises an exception. If overloaded, send `retry-after`, as in REST."""
-        grpc_context, self.grpc_context = self.grpc_context, None
         self.status, self.error = status.name, log_text or text
-        if self.failure is errors.Overloaded:
-            grpc_context.set_trailing_metadata(((REQUEST_ID, self.id), RETRY_AFTER))
+        self.add_metadata(*[RETRY_AFTER] if self.failure is errors.Overloaded else ())
+        grpc_context, self.grpc_context = self.grpc_context, None
         queue.add(self)
         raise grpc_context.abort(status, text)
 
@@ -165,6 +181,8 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             context.received = len(held[0])
             body = work(held.pop(), context)
             context.status, context.sent = "OK", len(body)
+            if context.response_headers:
+                context.add_metadata()
             if context.is_abandoned():
                 context.status = "DEADLINE_EXCEEDED" if context.client_time_remaining() == 0 else "CANCELLED"
             context.grpc_context = None

@@ -55,6 +55,7 @@ class DataPlane:
         self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None
         if settings.max_batch_size > 1:
+            adapter.check_batching()
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, adapter.metadata, settings.max_batch_size, delay)
         self._timeout = settings.request_timeout_seconds
@@ -127,7 +128,7 @@ class DataPlane:
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
-        context.timeout = self.timeout_of(request)
+        context.timeout, context.parameters = self.timeout_of(request), request.parameters
         predict = partial(self.predict, self._model)
         if self.batcher is None:
             outputs, parameters = self.admission.run(predict, request, context=context)
@@ -135,6 +136,7 @@ class DataPlane:
             self._adapter.match_inputs(request)  # its errors must not affect other requests of the batch
             outputs, parameters = self.batcher.run(predict, request, context)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
+        parameters = {**parameters, **context.response_parameters}
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:

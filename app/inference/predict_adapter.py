@@ -7,7 +7,8 @@ from typing import Any
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.inference.example import make_input, sample
-from app.inference.predict_arguments import bind_arguments, check_functions
+from app.inference.predict_arguments import CONTEXTS, annotations_of, bind_arguments, check_functions, with_location
+from app.inference.request_context import RequestContext, current_contexts
 from app.inference.startup_errors import format_error
 from app.inference.validation import (
     check_content_types,
@@ -38,6 +39,7 @@ class ModelAdapter:
         self._predict: Callable[..., Any] = module.predict
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
         self._arguments, self.optional = bind_arguments(module.predict, self.metadata)
+        self._hints = annotations_of(module.predict).values()
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
         self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
         self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
@@ -54,6 +56,9 @@ class ModelAdapter:
         arguments = self._arguments(request, self.match_inputs(request))
         try:
             values, parameters = self._read_result(self._predict(model, **arguments))
+            for context in current_contexts.get():
+                if context.response_parameters:
+                    context.response_parameters = to_builtin(dict(context.response_parameters))
             wanted = {output.name: output.parameters.get("content_type") for output in request.outputs}
             return match_outputs(values, self.outputs, wanted), parameters
         except ModelError as error:
@@ -64,6 +69,18 @@ class ModelAdapter:
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             logger.exception("predict() raised an exception")
             raise ModelError(format_error(error)) from error
+
+    @property
+    def reads_parameters(self) -> bool:
+        """Return True if the parameters of a request can have a meaning for the model."""
+        return self._codec is not None or any(hint in (*CONTEXTS, InferenceRequest) for hint in self._hints)
+
+    def check_batching(self) -> None:
+        """Raise ConfigurationError if predict() takes the context of one request, because a batch has several."""
+        if RequestContext in self._hints:
+            with with_location(self._predict):
+                expected = "Expected list[RequestContext] with MAX_BATCH_SIZE, got RequestContext"
+                raise ConfigurationError(f"predict(): invalid annotation. {expected}.")
 
     def match_inputs(self, request: InferenceRequest) -> dict[str, RequestInput]:
         """Return the inputs by name. Raise InvalidInput if the request does not match METADATA."""

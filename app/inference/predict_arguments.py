@@ -22,6 +22,7 @@ from app.codecs.arrays import writable_copy
 from app.codecs.base import decode_tensor, input_codecs
 from app.codecs.datetimes import parse_datetime
 from app.codecs.strings import as_list, text_list
+from app.inference.request_context import INFER, Headers, RequestContext, current_contexts
 from app.inference.startup_errors import project_path
 from app.inference.validation import join_names
 from app.protocol.datatypes import as_bytes, object_array
@@ -88,6 +89,7 @@ ANNOTATIONS: dict[Any, Callable[[MetadataTensor], Argument]] = {
     list[bytes]: partial(Argument, wanted="list[bytes]", content_type="np", convert=to_byte_strings),
     list[datetime]: partial(Argument, wanted="list[datetime]", content_type="datetime", convert=to_moments),
 }
+CONTEXTS = RequestContext, list[RequestContext]  # annotations of a parameter that is not an input
 WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
 
 
@@ -102,15 +104,35 @@ def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tupl
     """
     with with_location(predict):
         parameters, hints = input_parameters(predict), annotations_of(predict)
+        contexts = {each.name: hints[each.name] for each in parameters if hints.get(each.name) in CONTEXTS}
+        parameters = [each for each in parameters if each.name not in contexts]
         if len(parameters) == 1 and (whole := bind_whole_request(parameters[0].name, hints, metadata)):
-            return whole, set()
+            return add_contexts(whole, contexts), set()
         names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
         if names != declared:
             taken, given = join_names(sorted(names)), join_names(sorted(declared))
             problem = f"Expected {given} after the model, as METADATA declares, got {taken}"
             raise ConfigurationError(f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}.")
         slots = {tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
-        return bind_inputs(slots, metadata), {each.name for each in parameters if each.default is not each.empty}
+        arguments = add_contexts(bind_inputs(slots, metadata), contexts)
+        return arguments, {each.name for each in parameters if each.default is not each.empty}
+
+
+def add_contexts(arguments: Arguments, contexts: dict[str, Any]) -> Arguments:
+    """Return a function that also creates the arguments for the parameters in `contexts`, a dict of annotations."""
+    if not contexts:
+        return arguments
+
+    def with_contexts(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
+        found = current_contexts.get() or (RequestContext(INFER),)  # none in the warm-up
+        if not found[0].batch_rows and request.inputs:
+            found[0].rows = len(np.atleast_1d(request.inputs[0].data))
+        for each in found:
+            each.response_headers, each.response_parameters = Headers(), {}
+        own = {name: found[0] if hint is RequestContext else [*found] for name, hint in contexts.items()}
+        return {**arguments(request, inputs), **own}
+
+    return with_contexts
 
 
 @contextmanager

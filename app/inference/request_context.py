@@ -1,10 +1,13 @@
 """Context of one request: id, timings and outcome."""
 
 import re
+from collections import UserDict
+from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
 from itertools import pairwise
 from random import getrandbits
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 INFER = "infer"
@@ -14,17 +17,44 @@ SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
 TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
+# Headers that a response may have in both protocols. The service sets the excluded ones itself.
+HEADER_NAME = re.compile(
+    r"(?!(content|grpc|inference-header)-|(connection|date|server|transfer-encoding|x-request-id)$|.*-bin$)[a-z0-9_.-]+"
+)
+HEADER_VALUE = re.compile(r"[ -~]*")
+EMPTY: Any = MappingProxyType({})
+
 QUICK_RESPONSE_SECONDS = 0.005  # after a faster response, the connection is not checked
+
+
+class Headers(UserDict[str, str]):
+    """HTTP headers or gRPC metadata by name, without regard to case. Setting an invalid one raises ValueError."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self.data
+
+    def __getitem__(self, name: str) -> str:
+        return self.data[name.lower()]
+
+    def __setitem__(self, name: str, value: str) -> None:
+        if not (HEADER_NAME.fullmatch(name.lower()) and HEADER_VALUE.fullmatch(value)):
+            raise ValueError(f"Invalid response header {name!r}. Expected a name of your own and printable ASCII text.")
+        self.data[name.lower()] = value
 
 
 class RequestContext:
     """The context of a request. The transport creates it, and observers receive it after the request has ended.
 
+    predict() can read `id`, `protocol` (rest or grpc), `client_address`, `headers`, `parameters`, `rows`, `trace_id`
+    and time_remaining(), and can add items to `response_headers` and `response_parameters`.
+
     operation, status: name of the operation in both protocols, such as model_metadata, and the protocol's status code.
     begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.
     timeout: time limit in seconds after `begun`, from REQUEST_TIMEOUT_SECONDS or the parameter `timeout`, or None.
     received, sent: uncompressed sizes of the bodies in bytes.
-    rows, batch_rows: number of rows in the request and in its batch, or 0 without batching.
+    rows: number of rows in the request. Without batching, it is only set if predict() reads the context.
+    batch_rows: number of rows in the batch, or 0 without batching.
+    headers, parameters: HTTP headers or gRPC metadata, and the parameters of the inference request.
     leads: True for the first request of a batch.
     error, failure: error message without data from the client, and class of the exception.
     traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
@@ -39,6 +69,11 @@ class RequestContext:
     decoded = started = predicted = ended = 0.0
     received = sent = rows = batch_rows = 0
     leads = False
+    client_address = ""
+    headers: Mapping[str, str] = EMPTY
+    parameters: Mapping[str, Any] = EMPTY
+    response_headers: MutableMapping[str, str] = EMPTY
+    response_parameters: MutableMapping[str, Any] = EMPTY
 
     def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
         self.begun = monotonic()
@@ -47,6 +82,11 @@ class RequestContext:
         self.id = request_id if request_id and SAFE_ID.fullmatch(request_id) else made
         if traceparent and TRACEPARENT.fullmatch(traceparent):
             self.traceparent, self.tracestate = traceparent, tracestate
+
+    @property
+    def trace_id(self) -> str:
+        """Return the trace id of `traceparent`, or an empty string without a trace."""
+        return self.traceparent[3:35]
 
     @property
     def times(self) -> tuple[float, ...]:

@@ -36,7 +36,7 @@ def format_time(seconds: float) -> str:
 
 def trace_fields(context: RequestContext) -> dict[str, str]:
     """Return the trace id and the span id, or an empty dict without a trace."""
-    return {"trace_id": context.traceparent[3:35], "span_id": context.traceparent[36:52]} if context.traceparent else {}
+    return {"trace_id": context.trace_id, "span_id": context.traceparent[36:52]} if context.traceparent else {}
 
 
 def escape(text: str) -> str:

@@ -76,7 +76,7 @@ class Statistics:
 def to_rows(contexts: list[RequestContext]) -> np.ndarray:
     """Return a row of `recent` for each request."""
     sizes = [min(each.batch_rows or 1, MAX_SIZE) if each.leads or not each.batch_rows else 0 for each in contexts]
-    counts = [each.rows or 1 for each in contexts], [1] * len(contexts)
+    counts = [each.rows if each.batch_rows else 1 for each in contexts], [1] * len(contexts)
     begun, decoded, started, predicted, ended = 1e9 * np.transpose([each.times for each in contexts])
     times = decoded - begun, predicted - started, ended - predicted, started - decoded  # in the order of STAGES
     return np.column_stack([ended, sizes, *counts, *times]).astype(np.int64)

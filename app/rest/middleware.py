@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import select
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from http import HTTPMethod
 from typing import Any
 
@@ -12,7 +13,7 @@ from flask import Flask
 
 from app.config.api_keys import ApiKeys
 from app.inference.data_plane import DataPlane
-from app.inference.request_context import RequestContext, current_contexts
+from app.inference.request_context import Headers, RequestContext, current_contexts
 from app.protocol.errors import Unauthenticated
 
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
@@ -35,6 +36,15 @@ class RestContext(RequestContext):
         self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
         self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
         self.connection: Any = get("gunicorn.socket")
+        self.environ: Any = environ
+
+    @cached_property
+    def headers(self) -> Headers:  # type: ignore[override]
+        headers = Headers()
+        for name, value in self.environ.items():
+            if name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+                headers.data[name.removeprefix("HTTP_").replace("_", "-").lower()] = value
+        return headers
 
     def span(self) -> tuple[str, dict[str, Any]]:
         route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in self.path else "") + "/infer"
@@ -84,7 +94,7 @@ class ContextMiddleware:
                 context.known_path = context.path if is_known else pattern
             if not context.sent:  # otherwise, it is the size before compression
                 context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
-            headers.append((REQUEST_ID, context.id))
+            headers += [(REQUEST_ID, context.id), *context.response_headers.items()]
             return start_response(status, headers, *error)
 
         try:
@@ -95,7 +105,7 @@ class ContextMiddleware:
             length = environ.get("CONTENT_LENGTH") or ""
             if not context.received and length.isdigit():  # a body that was not read
                 context.received = int(length)
-            context.connection = None
+            context.connection = context.environ = None
             current_contexts.set(())  # the thread also handles other requests
             self.observer_queue.add(context)
 
