@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,13 +20,17 @@ from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error
 from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
-from app.protocol.envelope import parameter_error
+from app.protocol.envelope import JsonObject, parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
 from app.version import __version__
 
 if TYPE_CHECKING:
     from app.observability.observer_queue import ObserverQueue
+
+USED_PARAMETERS = {"binary_data_output", "content_type", "timeout"}  # of requests
+TRITON_PARAMETERS = {"sequence_id", "sequence_start", "sequence_end", "priority"}
+logger = logging.getLogger(__name__)
 
 MakeSpans = Callable[[ModelMetadata], Any]
 
@@ -61,7 +66,7 @@ class DataPlane:
         self._timeout = settings.request_timeout_seconds
         self._model: Any = None
         self.is_loaded = self.is_warm = self.is_stopping = False
-        self.load_seconds = 0.0
+        self.load_seconds, self._has_warned = 0.0, False
 
     def load(self) -> None:
         """Call load(). Its exceptions propagate."""
@@ -129,6 +134,8 @@ class DataPlane:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
         context.timeout, context.parameters = self.timeout_of(request), request.parameters
+        if request.parameters and not self._adapter.reads_parameters:
+            self.warn_of_ignored(request.parameters)
         predict = partial(self.predict, self._model)
         if self.batcher is None:
             outputs, parameters = self.admission.run(predict, request, context=context)
@@ -138,6 +145,14 @@ class DataPlane:
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         parameters = {**parameters, **context.response_parameters}
         return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+
+    def warn_of_ignored(self, parameters: JsonObject) -> None:
+        """Log one warning if a request has parameters without effect. Omit names that Triton does not define."""
+        if not self._has_warned and (ignored := parameters.keys() - USED_PARAMETERS):
+            self._has_warned = True
+            known = ", ".join(sorted(ignored & TRITON_PARAMETERS)) or "of another name"
+            remedy = "Add a RequestContext to predict(), which can read parameters"
+            logger.warning("Ignored a parameter of a request (%s), and will not report others. %s", known, remedy)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
         """Return the time limit in seconds: the lower of REQUEST_TIMEOUT_SECONDS and the parameter `timeout`, or None.

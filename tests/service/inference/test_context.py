@@ -12,6 +12,7 @@ import pytest
 
 from app.api import (
     ConfigurationError,
+    InferenceRequest,
     InvalidInput,
     MetadataTensor,
     NotFound,
@@ -222,3 +223,34 @@ def test_model_selects_the_status(
         response, headers = send(service, form)
         assert (response.kind, response.text, headers["x-reason"]) == (kind, "No such customer.", "none")
         assert form.startswith("grpc") or response.raw.status_code == status
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_warns_once_of_ignored_parameters(
+    serve: Callable[..., Service], caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    """The log has one warning for parameters that predict() does not read, without names that the client chose."""
+    service = served(serve, lambda _, x: x)
+    send(service, form, parameters={"timeout": 60_000_000})
+    assert caplog.messages == []
+    send(service, form, parameters={"secret": 1, "sequence_start": True, "sequence_id": 5})
+    send(service, form, parameters={"secret": 1})
+    (message,) = caplog.messages
+    assert "Ignored a parameter of a request (sequence_id, sequence_start)" in message
+    assert "secret" not in message
+
+
+def test_model_that_reads_parameters_gets_no_warning(
+    serve: Callable[..., Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    """No parameter is ignored if predict() takes the context or the whole request."""
+
+    def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
+        return x
+
+    def predict_request(_: Any, request: InferenceRequest) -> np.ndarray:
+        return request.inputs[0].data
+
+    for function in (predict, predict_request):
+        send(served(serve, function), "grpc raw", parameters={"sequence_id": 5})
+    assert caplog.messages == []
