@@ -1,15 +1,22 @@
-"""deploy/helm: a canary is a second version with its own objects, and the first version's objects stay the same."""
+"""deploy/helm: a canary has its own objects, and does not change those of the first version. Its guide works."""
 
 import json
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.service.processes import gunicorn
+
+from .blocks import read_guide as read_text
 from .chart_values import ENABLED, FEATURES, GATEWAY, Values
 from .charts import CUSTOM
-from .helm import Helm
-from .manifests import CHART, NAME, Render, container_of, environment, validator_of
+from .guides import GUIDES, Session, local_addresses, read_guide
+from .helm import ROOT, Helm
+from .manifests import CHART, NAME, Render, by_kind, container_of, environment, validator_of
 
 CANARY: Values = FEATURES["canary"]["canary"]
 HEADER = CANARY["header"]
@@ -132,3 +139,45 @@ def test_each_version_is_scraped_alone(render: Render):
         names = [each["metadata"]["name"] for each in services if labels <= each["metadata"]["labels"].items()]
         assert names == [job]
         assert f'job="{job}"' in manifests[f"PrometheusRule{version}"]["spec"]["groups"][0]["rules"][0]["expr"]
+
+
+def upgrades(text: str) -> list[list[str]]:
+    """Return the release, the chart and the options of each upgrade on the page, without those that need a cluster."""
+    commands = [each.replace("\\\n", " ") for step in read_text(text).steps for each in step.commands]
+    upgrade = re.compile(r"helm upgrade (?:--install )?(.*) --wait --timeout 10m (.*)")
+    return [shlex.split(f"{found[1]} {found[2]}") for found in map(upgrade.fullmatch, commands) if found]
+
+
+def test_guide_upgrades(helm: Helm, tmp_path: Path):
+    """Each upgrade of the guide gives both versions the tags and shares that the page describes."""
+    guide = read_guide("canary")
+    for name, content in guide.files.items():
+        (tmp_path / name).write_text(content)
+    seen = []
+    for release, chart, *options in upgrades((GUIDES / "canary.md").read_text()):
+        paths = [tmp_path / each if each in guide.files else each for each in options]
+        done = helm("template", release, ROOT / chart, *paths)
+        assert done.returncode == 0, done.stderr
+        manifests = by_kind(yaml.safe_load_all(done.stdout))
+        deployments = [manifests[key] for key in ("Deployment", "Deployment/canary") if key in manifests]
+        tags = [container_of({"Deployment": each})["image"].rpartition(":")[2] for each in deployments]
+        *_, rule = manifests["HTTPRoute"]["spec"]["rules"]
+        seen.append((*tags, *(each.get("weight") for each in rule["backendRefs"])))
+    assert seen == [
+        ("0.1.0", None),
+        ("0.1.0", "0.2.0", 90, 10),
+        ("0.1.0", "0.2.0", 50, 50),
+        ("0.2.0", "0.2.0", 50, 50),
+        ("0.1.0", "0.2.0", 100, 0),
+        ("0.1.0", None),
+    ]
+
+
+def test_guide_calls(tmp_path: Path, linked_project: Path):
+    """The request of the guide shows the version that responds, and the header of the page is that of the values."""
+    guide, actual = read_guide("canary"), local_addresses()
+    header = yaml.safe_load(guide.files["canary.yaml"])["canary"]["header"]
+    (step,) = guide.steps
+    assert f"-H '{header['name']}: {header['value']}'" in step.commands[0]
+    with gunicorn(linked_project, MODEL_VERSION=2) as service:
+        Session(tmp_path, actual, variables={"GATEWAY": service.http.removeprefix("http://")}).run(guide)
