@@ -109,6 +109,19 @@ FEATURES: dict[str, Values] = {
     },
 }
 
+FEATURES["canary"] = {
+    **FEATURES["routes"],
+    "canary": {
+        **ENABLED,
+        "weight": 10,
+        "header": {"name": "x-canary", "value": "yes"},
+        "replicaCount": 3,
+        "image": {"tag": "0.2.0"},
+        "config": {"MODEL_VERSION": "2", "MAX_QUEUE_SIZE": 0},
+        "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "canary"}],
+    },
+}
+
 
 def merge_values(*names: str) -> Values:
     """Merge the values of several features."""
@@ -122,6 +135,6 @@ def merge_values(*names: str) -> Values:
 
 
 # Features that exclude each other are in only one of the two combinations.
-COMMON = ("image", "config", "keys", "service", "ingress", "routes", "budget", "policy", "placement")
+COMMON = ("image", "config", "keys", "service", "ingress", "canary", "budget", "policy", "placement")
 FEATURES["all, behind TLS"] = merge_values(*COMMON, "tls", "fetched", "hpa", "monitoring")
 FEATURES["all, in the clear"] = merge_values(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+UPGRADE = "helm upgrade open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml"
 # They need docker, a cluster, the template's address or packages. test_blocks.py checks them without running them.
 LISTED = {
     "README.md": [
@@ -28,6 +29,18 @@ LISTED = {
         "docker push registry.example.com/inference:0.1.0",
         "helm install open-inference-service deploy/helm --wait --set image.repository=registry.example.com/inference",
         "kubectl apply -f deploy/kserve/inferenceservice.yaml",
+    ],
+    "docs/guides/canary.md": [
+        "helm upgrade --install open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml",
+        f"{UPGRADE} --values canary.yaml",
+        f"{UPGRADE} --values canary.yaml \\\n  --set canary.weight=50,canary.replicaCount=3",
+        f"{UPGRADE} --values canary.yaml \\\n  --set canary.weight=50,canary.replicaCount=3,image.tag=0.2.0",
+        f"{UPGRADE} --values canary.yaml \\\n  --set canary.weight=0",
+        UPGRADE,
+        "kubectl apply -f deploy/kserve/knative-rest.yaml",
+        "kubectl get inferenceservice open-inference-service",
+        "kubectl get inferenceservice open-inference-service \\\n"
+        "  -o jsonpath='{.status.components.predictor.traffic[?(@.tag==\"latest\")].url}'",
     ],
     "docs/guides/large-models.md": ["helm upgrade --install NAME deploy/helm --values large-model.yaml"],
     "docs/guides/secrets.md": [

@@ -50,7 +50,7 @@ def render(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Render:
 
 def by_kind(manifests: Iterable[dict[str, Any]]) -> dict[str, Any]:
     listed = list(manifests)
-    (name,) = (each["metadata"]["name"] for each in listed if each["kind"] == "Deployment")
+    name = min((each["metadata"]["name"] for each in listed if each["kind"] == "Deployment"), key=len)
     result = {}
     for each in listed:
         rest = each["metadata"]["name"].removeprefix(name).removeprefix("-")

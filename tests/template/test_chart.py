@@ -95,7 +95,7 @@ def test_names_follow_the_chart(render: Render, tmp_path: Path):
 @pytest.mark.parametrize("name", ["n" * 63, f"{'n' * 45}{'-' * 17}n"])
 def test_long_names_are_shortened(render: Render, name: str):
     """Names and labels from a long chart name have at most 63 characters and end with a letter or digit."""
-    manifests = render(nameOverride=name, **FEATURES["service"], **FEATURES["monitoring"])
+    manifests = render(nameOverride=name, canary=ENABLED, **FEATURES["service"], **FEATURES["monitoring"])
     assert max(len(each["metadata"]["name"]) for each in manifests.values()) <= 63
     labels = [label for each in manifests.values() for label in each["metadata"]["labels"].values()]
     assert max(map(len, labels)) <= 63

@@ -18,7 +18,7 @@ import trustme
 from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.service.runtime.waiting_client import is_live
 
-from .chart_values import ENABLED, GATEWAY, KEYS, TLS, Values
+from .chart_values import ENABLED, FEATURES, GATEWAY, KEYS, TLS, Values
 from .helm import ROOT, missing
 from .manifests import CHART, READY, Render, environment
 
@@ -187,3 +187,12 @@ def test_notes_list_external_addresses(notes):
     assert "REST through the Gateway: c.example.com\n" in text
     assert "gRPC through the Gateway: d.example.com\n" in text
     assert "\n\n\n" not in text
+    assert "anary" not in text
+
+
+def test_notes_show_canary(notes):
+    """The notes have the canary's Service, its weight, and the header for testers."""
+    canary = {**FEATURES["canary"]["canary"], "header": {}}
+    line = "Canary: demo-open-inference-service-canary with 10 % of the requests through the Gateway"
+    assert f"{line}\n" in notes(**FEATURES["routes"], canary=canary)
+    assert f"{line}, and those with the header x-canary: yes\n" in notes(**FEATURES["canary"])

@@ -20,9 +20,9 @@ from .manifests import (
 
 
 def selected(manifests: dict[str, Any], labels: dict[str, str]) -> set[str]:
-    """Return the keys of the pods, including the Deployment's, that `labels` select."""
+    """Return the keys of the pods, including those of Deployments, that `labels` select."""
     pods = {key: each for key, each in manifests.items() if each["kind"] == "Pod"}
-    pods["Deployment"] = manifests["Deployment"]["spec"]["template"]
+    pods |= {key: each["spec"]["template"] for key, each in manifests.items() if each["kind"] == "Deployment"}
     return {key for key, pod in pods.items() if labels.items() <= pod["metadata"]["labels"].items()}
 
 

@@ -73,6 +73,14 @@ REFUSED_BY_SCHEMA = [
     ({"keda": {"prometheus": {"authenticationRef": {"nmae": "token"}}}}, "nmae"),
     ({"networkPolicy": {"ingress": [{"from": [{"podSelector": {}}]}]}}, "networkPolicy.ingress.0"),
     ({"networkPolicy": {"ingress": [{}]}}, "networkPolicy.ingress.0"),
+    *(({"canary": {"weight": weight}}, "canary.weight") for weight in (-1, 101, 12.5, "10")),
+    ({"canary": {"header": {"name": "x-canary"}}}, "canary.header"),
+    ({"canary": {"header": {"name": "x canary", "value": "1"}}}, "canary.header.name"),
+    ({"canary": {"replicaCount": 0}}, "canary.replicaCount"),
+    ({"canary": {"image": {"repository": "other"}}}, "repository"),
+    ({"canary": {"config": {"MODEL_VERSION": 2}}}, "canary.config.MODEL_VERSION"),
+    ({"canary": {"model": {"subPath": "2"}}}, "subPath"),
+    *(({"model": {each: None}}, each) for each in ("persistentVolumeClaim", "initContainer")),
 ]
 RENAMED = [
     ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
@@ -139,6 +147,15 @@ REFUSED_IN_WORDS = [
     ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are both 8080."),
     ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "maxSurge and maxUnavailable are both 0"),
     ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "maxSurge and maxUnavailable are both 0"),
+    ({"canary": {**ENABLED, "weight": 1}}, "canary: weight and header need a route. Enable httpRoute or grpcRoute"),
+    (
+        {"canary": {**ENABLED, "header": {"name": "x-canary", "value": "1"}}},
+        "canary: weight and header need a route",
+    ),
+    (
+        {"canary": {**ENABLED, "extraEnv": [{"name": "GRPC_PORT", "value": "1"}]}},
+        "extraEnv: GRPC_PORT is reserved",
+    ),
     *(
         ({"config": {"HOST": host}}, f"Expected null (all addresses), got {host}.")
         for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST", " 127.0.0.1", "::1 ")
@@ -169,6 +186,9 @@ TAKEN = [
     routes([], [], [{"name": "gateway", "sectionName": "https"}]),  # in the release's namespace
     routes(["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]),
     {"config": {"HOST": "0.0.0.0"}},
+    {"canary": ENABLED},
+    {"canary": {"weight": 10}},
+    {**budget(minAvailable=1), "replicaCount": 2, "canary": ENABLED},
 ]
 
 

@@ -34,6 +34,7 @@ from .manifests import Render
 
 # The tests of these pages start other servers, or need other packages. test_guide_proxies.py tests the proxies.
 OTHER_TESTS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "mlflow", "nginx", "secrets"}
+OTHER_TESTS |= {"canary"}  # test_canary.py renders the chart with its values
 NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_TESTS - {"index"})
 
 

@@ -165,6 +165,28 @@ def test_knative_scaling_target(name: str, tmp_path: Path) -> None:
     assert predictor["scaleTarget"] == workers * settings_of(name, tmp_path).max_concurrency
 
 
+@pytest.mark.parametrize("name", KNATIVE)
+def test_canary(name: str) -> None:
+    """The comment for a canary, and the members in the guide, are valid. They change only the share and the image."""
+    plain = documents(name)["InferenceService"]
+    text, count = re.subn("# (canaryTrafficPercent: )", r"\1", (KSERVE / f"{name}.yaml").read_text())
+    assert count == 1
+    manifest = yaml.safe_load(text)
+    validator = validator_of("inferenceservice.serving.kserve.io", "v1beta1")
+    validator.validate(manifest)
+    assert manifest["spec"]["predictor"].pop("canaryTrafficPercent") == 10
+    assert manifest == plain
+    guide = (ROOT / "docs/guides/canary.md").read_text()
+    change = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)[-1])
+    predictor, (container,) = change["spec"]["predictor"], change["spec"]["predictor"].pop("containers")
+    manifest["metadata"]["annotations"] |= change["metadata"]["annotations"]
+    manifest["spec"]["predictor"] |= predictor
+    manifest["spec"]["predictor"]["containers"][0] |= container
+    validator.validate(manifest)
+    assert (predictor, container["name"]) == ({"canaryTrafficPercent": 10}, only_container(name)["name"])
+    assert container["image"] != only_container(name)["image"]
+
+
 def test_runtime_matches_inference_service() -> None:
     """The InferenceService names the runtime, its format and a protocol. The runtime is not selected automatically."""
     found = documents("servingruntime")

@@ -61,6 +61,13 @@ def expressions() -> list[str]:
     return found + [re.fullmatch(r"label_values\((.*), \w+\)", query).group(1) for query in queries]
 
 
+def queries() -> list[str]:
+    """Return every PromQL expression on the pages."""
+    pages = [ROOT / "docs/monitoring.md", ROOT / "docs/guides/canary.md"]
+    blocks = [block for page in pages for block in re.findall(r"```text\n(.*?)```", page.read_text(), re.DOTALL)]
+    return [block for block in blocks if "rate(" in block]
+
+
 def names_in(expression: str) -> tuple[set[str], set[str]]:
     """Return the names of metrics and of labels in an expression."""
     without_texts = re.sub(r'"(\\.|[^"\\])*"', '""', expression)
@@ -81,9 +88,10 @@ def test_promql_is_parsed() -> None:
 
 
 def test_every_metric_exists(scrape_of_service: Scrape) -> None:
-    """The dashboard and the rules use only metrics and labels of /metrics."""
+    """The dashboard, the rules and the pages use only metrics and labels of /metrics."""
     assert len(expressions()) > 20
-    for expression in expressions():
+    assert len(queries()) == 5
+    for expression in [*expressions(), *queries()]:
         names, labels = names_in(expression)
         assert names, expression
         assert names <= scrape_of_service.names(), expression

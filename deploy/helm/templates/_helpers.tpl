@@ -17,6 +17,10 @@ end of a name.
 {{- end -}}
 {{- end -}}
 
+{{- define "service.canaryName" -}}
+{{- include "service.fullname" . | trunc 46 | trimAll "-._" }}-canary
+{{- end -}}
+
 {{- define "service.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "service.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -188,8 +192,30 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* Spec of a route from .values to the Service's .port. */}}
+{{/* Spec of a route from .values to the .port of the Service and of the canary's Service. */}}
 {{- define "service.route" -}}
+{{- $first := dict "name" (include "service.fullname" .root) "port" .port -}}
+{{- $second := dict "name" (include "service.canaryName" .root) "port" .port -}}
+{{- $rule := dict "backendRefs" (list $first) -}}
+{{- range $name := list "matches" "filters" "timeouts" -}}
+{{- with index $.values $name }}{{ $_ := set $rule $name . }}{{ end -}}
+{{- end -}}
+{{- $rules := list $rule -}}
+{{- with .root.Values.canary -}}
+{{- if and .enabled .header -}}
+{{- $matches := list -}}
+{{- range $.values.matches | default (list dict) -}}
+{{- $headers := append (.headers | default list) $.root.Values.canary.header -}}
+{{- $matches = append $matches (set (omit . "headers") "headers" $headers) -}}
+{{- end -}}
+{{- $own := dict "backendRefs" (list $second) "matches" $matches -}}
+{{- $rules = prepend $rules (merge $own $rule) -}}
+{{- end -}}
+{{- if .enabled -}}
+{{- $weighted := list (set $first "weight" (sub 100 .weight)) (set (omit $second) "weight" (int64 .weight)) -}}
+{{- $_ := set $rule "backendRefs" $weighted -}}
+{{- end -}}
+{{- end -}}
 parentRefs:
   {{- toYaml .values.parentRefs | nindent 2 }}
 {{- with .values.hostnames }}
@@ -197,21 +223,7 @@ hostnames:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 rules:
-  - backendRefs:
-      - name: {{ include "service.fullname" .root | quote }}
-        port: {{ .port }}
-    {{- with .values.matches }}
-    matches:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with .values.filters }}
-    filters:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with .values.timeouts }}
-    timeouts:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
+  {{- toYaml $rules | nindent 2 }}
 {{- end -}}
 
 {{/* Endpoint of a monitor for /metrics. .values.endpoint overrides its fields. */}}

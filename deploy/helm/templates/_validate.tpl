@@ -83,6 +83,10 @@
 {{- fail (printf "%s.parentRefs: missing Gateway. Set [{name: GATEWAY}]." $name) -}}
 {{- end -}}
 {{- end -}}
+{{- $isRouted := or .Values.httpRoute.enabled .Values.grpcRoute.enabled -}}
+{{- if and .Values.canary.enabled (or .Values.canary.weight .Values.canary.header) (not $isRouted) -}}
+{{- fail "canary: weight and header need a route. Enable httpRoute or grpcRoute, or unset weight and header." -}}
+{{- end -}}
 {{- if and .Values.httpRoute.enabled .Values.grpcRoute.enabled -}}
 {{- include "service.validateRoutes" . -}}
 {{- end -}}
