@@ -20,14 +20,13 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     """
     from flask import Flask
 
-    from app.config.api_keys import read_keys
     from app.config.settings import read_settings
     from app.inference.data_plane import DataPlane, import_predict
     from app.observability.metrics import Metrics
     from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
     from app.rest.fast_path import FastPath
-    from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware
+    from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware, CorsMiddleware
     from app.rest.routes import Service, init_rest
     from app.runtime.deferred_load import is_load_deferred
 
@@ -41,15 +40,15 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     plane.observer_queue.observers.append(metrics.observe)
     init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(service)))
     if find_spec("app.ui"):  # missing in projects with model_page=no
-        from app.ui.openapi_routes import openapi, swagger
-        from app.ui.page import page
+        from app.ui.page import init_ui
 
-        for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
-            app.register_blueprint(blueprint)
+        init_ui(app, settings.ui_enabled)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, service)  # type: ignore[method-assign]
     if settings.api_keys_file:
-        app.wsgi_app = ApiKeyMiddleware(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
+        app.wsgi_app = ApiKeyMiddleware(app, settings.api_keys_file)  # type: ignore[method-assign]
+    if settings.cors_origins:
+        app.wsgi_app = CorsMiddleware(app.wsgi_app, settings.cors_origins)  # type: ignore[method-assign]
     app.wsgi_app = ContextMiddleware(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
 

@@ -1,4 +1,4 @@
-"""WSGI middleware for request contexts and for API keys."""
+"""WSGI middleware for request contexts, CORS and API keys."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import re
 import select
 from collections.abc import Callable, Iterable
 from http import HTTPMethod
+from pathlib import Path
 from typing import Any
 
 from flask import Flask
 
-from app.config.api_keys import ApiKeys
+from app.config.api_keys import read_keys
 from app.inference.data_plane import DataPlane
 from app.inference.request_context import RequestContext, current_contexts
 from app.protocol.errors import Unauthenticated
+from app.protocol.http_body import HEADER_LENGTH
 
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
 REQUEST_ID = "X-Request-Id"
+EXPOSED = f"{HEADER_LENGTH}, {REQUEST_ID}, Retry-After"  # headers that pages of other origins can read
+PREFLIGHT_SECONDS = "7200"  # how long a browser keeps the response to a preflight request. The maximum of Chromium
 # Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # Paths that do not require an API key: probes and metrics.
@@ -76,11 +80,11 @@ class ContextMiddleware:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             context.status = status[:3]
-            request = environ.get("werkzeug.request")  # Flask removes it before the call returns
-            if not context.known_path and request and request.url_rule:
+            request: Any = environ.get("werkzeug.request")  # Flask removes it before the call returns
+            if not context.known_path and (rule := getattr(request, "url_rule", None)):  # else a middleware responds
                 context.operation = request.endpoint.removeprefix("rest.")
                 is_known = all(value in self.served for value in request.view_args.values())
-                pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
+                pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", rule.rule)
                 context.known_path = context.path if is_known else pattern
             if not context.sent:  # otherwise, it is the size before compression
                 context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
@@ -100,11 +104,39 @@ class ContextMiddleware:
             self.observer_queue.add(context)
 
 
+class CorsMiddleware:
+    """Permits pages of `origins` to send requests and to read all responses, also errors. `*` permits all pages.
+
+    It responds to preflight requests, because browsers send them without an API key.
+    """
+
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: frozenset[str]):
+        self.wsgi, self.origins = wsgi, origins
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        origin, for_all = environ.get("HTTP_ORIGIN", ""), "*" in self.origins
+        headers = [] if for_all else [("Vary", "Origin")]
+        if for_all or origin in self.origins:
+            headers.append(("Access-Control-Allow-Origin", "*" if for_all else origin))
+            asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
+            if asked and origin and environ["REQUEST_METHOD"] == "OPTIONS":
+                allowed = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
+                headers += [("Access-Control-Allow-Methods", asked), ("Access-Control-Allow-Headers", allowed)]
+                start_response("204 No Content", [*headers, ("Access-Control-Max-Age", PREFLIGHT_SECONDS)])
+                return []
+            headers.append(("Access-Control-Expose-Headers", EXPOSED))
+
+        def start(status: str, sent: list[tuple[str, str]], *error: Any) -> Any:
+            return start_response(status, [*sent, *headers], *error)
+
+        return self.wsgi(environ, start)
+
+
 class ApiKeyMiddleware:
     """Rejects requests without a valid API key before the body is read, also for unknown paths."""
 
-    def __init__(self, app: Flask, keys: ApiKeys):
-        self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
+    def __init__(self, app: Flask, keys_file: Path):
+        self.app, self.keys, self.wsgi = app, read_keys(keys_file), app.wsgi_app
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         authorization = None if is_cross_site(environ) else environ.get("HTTP_AUTHORIZATION")
