@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application for `module` (default: app/predict.py), and load its model unless deferred.
-
-    Raise ConfigurationError if the settings or the module are invalid. Exceptions of load() propagate.
-    """
+    """Create the Flask application of `module` (default: app/predict.py). Raise ConfigurationError if it is invalid."""
     from flask import Flask
 
     from app.config.settings import read_settings
-    from app.inference.data_plane import DataPlane, import_predict
+    from app.inference.data_plane import DataPlane, import_owner_file
     from app.observability.metrics import Metrics
     from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
@@ -31,7 +28,7 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
-    plane = DataPlane(module or import_predict(), settings, ObserverQueue(), make_spans)
+    plane = DataPlane(module or import_owner_file("predict"), settings, ObserverQueue(), make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()
@@ -40,11 +37,14 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     plane.observer_queue.observers.append(metrics.observe)
     init_rest(app, service := Service(plane, settings, metrics, lambda: make_grpc_server(service)))
     if find_spec("app.ui"):  # missing in projects with model_page=no
-        from app.ui.page import init_ui
+        from app.ui.openapi_routes import openapi, swagger
+        from app.ui.page import page
 
-        init_ui(app, settings.ui_enabled)
+        for blueprint in (openapi, swagger, page) if settings.ui_enabled else (openapi,):
+            app.register_blueprint(blueprint)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, service)  # type: ignore[method-assign]
+    import_owner_file("custom").init_app(app)
     if settings.api_keys_file:
         app.wsgi_app = ApiKeyMiddleware(app, settings.api_keys_file)  # type: ignore[method-assign]
     if settings.cors_origins:

@@ -23,7 +23,6 @@ OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
 # Former names of settings. Not listed: names of several words that are a prefix of the new name.
 RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
 RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
-# Origins as browsers send them: scheme, host and port, without the default port. The value is in lower case.
 ORIGIN = re.compile(r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+])(:[0-9]{1,5})?")
 SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 

@@ -20,7 +20,6 @@ from app.protocol.http_body import HEADER_LENGTH
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
 REQUEST_ID = "X-Request-Id"
 EXPOSED = f"{HEADER_LENGTH}, {REQUEST_ID}, Retry-After"  # headers that pages of other origins can read
-PREFLIGHT_SECONDS = "7200"  # how long a browser keeps the response to a preflight request. The maximum of Chromium
 # Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # Paths that do not require an API key: probes and metrics.
@@ -41,9 +40,11 @@ class RestContext(RequestContext):
         self.connection: Any = get("gunicorn.socket")
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in self.path else "") + "/infer"
+        version = "/versions/{version}" if "/versions/" in self.path else ""
+        route = f"/v2/models/{{name}}{version}/infer" if self.path.startswith("/v2/models/") else self.known_path
         code = {"http.response.status_code": int(self.status)} if self.status else {}
-        return f"POST {route}", {"http.request.method": "POST", "http.route": route, "url.path": self.path, **code}
+        names = {"http.request.method": self.method, "http.route": route, "url.path": self.path}
+        return f"{self.method} {route}", {**names, **code}
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
         method = self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
@@ -105,31 +106,23 @@ class ContextMiddleware:
 
 
 class CorsMiddleware:
-    """Permits pages of `origins` to send requests and to read all responses, also errors. `*` permits all pages.
-
-    It responds to preflight requests, because browsers send them without an API key.
-    """
+    """Lets pages of `origins` read all responses, also errors. It responds to preflight requests, which have no key."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: frozenset[str]):
         self.wsgi, self.origins = wsgi, origins
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        origin, for_all = environ.get("HTTP_ORIGIN", ""), "*" in self.origins
-        headers = [] if for_all else [("Vary", "Origin")]
-        if for_all or origin in self.origins:
-            headers.append(("Access-Control-Allow-Origin", "*" if for_all else origin))
-            asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
-            if asked and origin and environ["REQUEST_METHOD"] == "OPTIONS":
+        origin = "*" if "*" in self.origins else environ.get("HTTP_ORIGIN", "")
+        headers = [] if origin == "*" else [("Vary", "Origin")]
+        if origin in self.origins:
+            headers += [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", EXPOSED)]
+            method = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
+            if method and environ["REQUEST_METHOD"] == "OPTIONS":  # a preflight request
                 allowed = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
-                headers += [("Access-Control-Allow-Methods", asked), ("Access-Control-Allow-Headers", allowed)]
-                start_response("204 No Content", [*headers, ("Access-Control-Max-Age", PREFLIGHT_SECONDS)])
+                headers += [("Access-Control-Allow-Methods", method), ("Access-Control-Allow-Headers", allowed)]
+                start_response("204 No Content", [*headers, ("Access-Control-Max-Age", "7200")])  # Chromium's maximum
                 return []
-            headers.append(("Access-Control-Expose-Headers", EXPOSED))
-
-        def start(status: str, sent: list[tuple[str, str]], *error: Any) -> Any:
-            return start_response(status, [*sent, *headers], *error)
-
-        return self.wsgi(environ, start)
+        return self.wsgi(environ, lambda status, sent, *error: start_response(status, [*sent, *headers], *error))
 
 
 class ApiKeyMiddleware:

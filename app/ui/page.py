@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from flask import Blueprint, Flask, Response, abort, render_template, request, send_from_directory
+from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
 from app.config.settings import Settings
 from app.inference.data_plane import DataPlane
@@ -17,7 +17,6 @@ from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import write_json
 from app.rest.routes import NOSNIFF, service
 from app.ui.fields import create_fields, is_table, to_csv
-from app.ui.openapi_routes import openapi, swagger
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -35,12 +34,6 @@ MAX_EXAMPLE_BYTES = 2**15
 MAX_CELLS = 12
 
 page = Blueprint("page", __name__, template_folder="templates")
-
-
-def init_ui(app: Flask, has_pages: bool) -> None:
-    """Register the OpenAPI descriptions on `app`, and the model page and Swagger UI if `has_pages` is set."""
-    for blueprint in (openapi, swagger, page) if has_pages else (openapi,):
-        app.register_blueprint(blueprint)
 
 
 @page.get("/")
