@@ -95,7 +95,7 @@ class Service:
     def infer(self, asked: InferenceRequest) -> InferenceResponse:
         """Run the model in a route of app/custom.py. Raise InferenceError, for which Flask's error handlers respond."""
         context = request.environ[CONTEXT_KEY]
-        context.operation, context.known_path = INFER, str(request.url_rule)
+        context.operation, context.known_path = INFER, str(request.url_rule).replace("<", "{").replace(">", "}")
         return self.plane.infer(asked, context)
 
 
