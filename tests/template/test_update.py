@@ -54,7 +54,7 @@ def template(tmp_path: Path, run: Run) -> Path:
 
 
 def test_update(run: Run, template: Path, tmp_path: Path) -> None:
-    """Changes in linked and rendered files are applied, and the owner's predict.py, custom.py and other modules are kept."""
+    """Changes in linked and rendered files are applied, and the owner's predict.py, custom.py and modules are kept."""
     run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
