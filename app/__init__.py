@@ -14,25 +14,21 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application for `module` (default: app/predict.py), and load its model unless deferred.
-
-    Raise ConfigurationError if the settings or the module are invalid. Exceptions of load() propagate.
-    """
+    """Create the Flask application of `module` (default: app/predict.py). Raise ConfigurationError if it is invalid."""
     from flask import Flask
 
-    from app.config.api_keys import read_keys
     from app.config.settings import read_settings
-    from app.inference.data_plane import DataPlane, import_predict
+    from app.inference.data_plane import DataPlane, import_owner_file
     from app.observability.metrics import Metrics
     from app.observability.observer_queue import ObserverQueue
     from app.observability.tracing import make_spans
     from app.rest.fast_path import FastPath
-    from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware
+    from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware, CorsMiddleware
     from app.rest.routes import Service, init_rest
     from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
-    plane = DataPlane(module or import_predict(), settings, ObserverQueue(), make_spans)
+    plane = DataPlane(module or import_owner_file("predict"), settings, ObserverQueue(), make_spans)
     if not is_load_deferred.get():
         plane.load()
         plane.warm_up()
@@ -48,8 +44,11 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
             app.register_blueprint(blueprint)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, service)  # type: ignore[method-assign]
+    import_owner_file("custom").init_app(app)
     if settings.api_keys_file:
-        app.wsgi_app = ApiKeyMiddleware(app, read_keys(settings.api_keys_file))  # type: ignore[method-assign]
+        app.wsgi_app = ApiKeyMiddleware(app, settings.api_keys_file)  # type: ignore[method-assign]
+    if settings.cors_origins:
+        app.wsgi_app = CorsMiddleware(app.wsgi_app, settings.cors_origins)  # type: ignore[method-assign]
     app.wsgi_app = ContextMiddleware(app.wsgi_app, plane)  # type: ignore[method-assign]
     return app
 

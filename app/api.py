@@ -1,4 +1,4 @@
-"""Public API for predict.py. Other modules of app/ can change with each version."""
+"""Public API for predict.py and custom.py. Other modules of app/ can change with each version."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ def main() -> None:
         logger.warning(warning)
     limit_library_threads(1)
     # Import now: grpcio reads its log level and NumPy's libraries read their number of threads on import.
-    from app.inference.data_plane import DataPlane, import_predict
+    from app.inference.data_plane import DataPlane, import_owner_file
     from app.observability.access_log import AccessLog
     from app.observability.observer_queue import ObserverQueue
     from app.observability.statistics import Statistics
@@ -41,7 +41,7 @@ def main() -> None:
     from grpc_service.server import Server
 
     try:
-        plane = DataPlane(import_predict(), settings, ObserverQueue(), make_spans)
+        plane = DataPlane(import_owner_file("predict"), settings, ObserverQueue(), make_spans)
     except ConfigurationError as error:
         exit_with_error(error, "The application cannot be imported", 4)
     statistics = Statistics(plane)
@@ -92,5 +92,5 @@ def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn
 if __name__ == "__main__":
     try:
         main()
-    except ConfigurationError as error:
-        exit_with_error(error, "", 1)
+    except Exception as error:
+        exit_with_error(error, "Startup failed", 1)

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from app.config.api_keys import read_keys
 from app.config.resources import raise_file_limit
 from app.config.settings import Settings
-from app.inference.data_plane import DataPlane
+from app.inference.data_plane import DataPlane, import_owner_file
 from app.observability.statistics import Statistics
 from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
@@ -82,12 +82,13 @@ class Server:
         if settings.grpc_max_connection_age_seconds:
             options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age_seconds))))
         self._servicer = InferenceServicer(plane, statistics, "raw_tensors" not in settings.disable_optimizations)
+        interceptors: list[grpc.ServerInterceptor] = []
+        if settings.api_keys_file:
+            interceptors.append(ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.observer_queue))
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
             handlers=[make_handlers(self._servicer)],
-            interceptors=[ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.observer_queue)]
-            if settings.api_keys_file
-            else (),
+            interceptors=[*interceptors, *import_owner_file("custom").grpc_interceptors()],
             options=options,
         )
         self._health = Health()

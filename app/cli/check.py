@@ -67,13 +67,13 @@ class Check:
             # Import here, so that the durations of the requests do not include imports.
             import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
-            from app.inference.data_plane import DataPlane, import_predict
+            from app.inference.data_plane import DataPlane, import_owner_file
             from app.inference.example import apply_declarations
             from app.observability.observer_queue import ObserverQueue
             from app.protocol.http_body import write_json
             from app.rest.request_reader import read_request
 
-            module = import_predict()
+            module = import_owner_file("predict")
             plane = DataPlane(module, self.settings, ObserverQueue())
         with self.step("load()", NOT_READY):
             plane.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
 # Former names of settings. Not listed: names of several words that are a prefix of the new name.
 RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
 RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
+ORIGIN = re.compile(r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+])(:[0-9]{1,5})?")
 SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 
 
@@ -63,6 +65,14 @@ def optimizations(text: str) -> frozenset[str]:
     names = frozenset(text.replace(",", " ").split())
     if names - OPTIMIZATIONS:
         raise ValueError(f"names from {', '.join(sorted(OPTIMIZATIONS))}")
+    return names
+
+
+def web_origins(text: str) -> frozenset[str]:
+    """Parse origins of web pages, separated by commas or spaces, or `*`."""
+    names = frozenset(text.lower().replace(",", " ").split())
+    if names != {"*"} and not all(map(ORIGIN.fullmatch, names)):
+        raise ValueError("* or origins such as https://app.example.com, without a path and a default port")
     return names
 
 
@@ -122,6 +132,7 @@ class Settings:
     tls_key_file: Path | None = setting(None, readable_file, "PEM file of the private key")
     tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs for client certificates")
     api_keys_file: Path | None = setting(None, readable_file, "File with one API key per line. Enables API keys")
+    cors_origins: frozenset[str] = setting(frozenset(), web_origins, "Origins of pages that can call REST, or `*`")
     disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "Optimizations to disable")
 
     def model_file(self, name: str) -> Path:

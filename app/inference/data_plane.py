@@ -166,9 +166,10 @@ class DataPlane:
         return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
 
 
-def import_predict() -> Any:
-    """Import and return app/predict.py. Raise ConfigurationError with the reason if the import fails."""
+def import_owner_file(name: str) -> Any:
+    """Import and return app/predict.py or app/custom.py. Raise ConfigurationError with the reason if this fails."""
     try:
-        return import_module("app.predict")  # by name, because predict.py imports this package
+        import_module("app.custom")  # before predict.py, because it can register codecs
+        return import_module(f"app.{name}")  # by name, because these files import this package
     except BaseException as error:  # includes SystemExit
         raise ConfigurationError(describe_error(error)) from (None if isinstance(error, ConfigurationError) else error)

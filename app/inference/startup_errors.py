@@ -1,4 +1,4 @@
-"""One-line descriptions of exceptions in predict.py: location and reason."""
+"""One-line descriptions of exceptions in predict.py and custom.py: location and reason."""
 
 import sys
 from pathlib import Path
@@ -7,13 +7,14 @@ from types import TracebackType
 
 from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
 
-PREDICT = Path(__file__).parents[1] / "predict.py"
-ROOT = PREDICT.parents[1]
+APP = Path(__file__).parents[1]
+ROOT = APP.parent
+OWNER_FILES = (str(APP / "predict.py"), str(APP / "custom.py"))
 
 
 def describe_error(error: BaseException) -> str:
     """Return one line, such as `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
-    location = find_location(error)  # None if predict.py has not run, for example in a Python without the packages
+    location = find_location(error)  # None if neither has run, for example in a Python without the packages
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip()
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
@@ -30,22 +31,22 @@ def format_error(error: BaseException, message: str | None = None) -> str:
 def import_remedy(module: str) -> str:
     """Return advice for a `module` that cannot be imported."""
     name = module.partition(".")[0]
-    if name and any((PREDICT.parent / each).exists() for each in (f"{name}.py", name)):
+    if name and any((APP / each).exists() for each in (f"{name}.py", name)):
         return f"The module is in app/. Import it as app.{module}."
     return "Add its package, such as scikit-learn for sklearn, to install_requires in setup.cfg, and run make serve."
 
 
 def find_location(error: BaseException) -> str | None:
-    """Return the file and line in the project where `error` was raised, or None if predict.py did not run.
+    """Return the file and line in the project where `error` was raised, or None if neither owner file ran.
 
-    If the service itself raised it, return the line of predict.py that called the service.
+    If the service itself raised it, return the line of the owner file that called the service.
     """
     if isinstance(error, SyntaxError) and error.filename and (name := project_path(error.filename)):
         return f"{name}, line {error.lineno}"
     found, is_ours = None, isinstance(error, ConfigurationError | InferenceError)
     for frame, line in walk_tb(owner_traceback(error)):
         path = frame.f_code.co_filename
-        if path == str(PREDICT) or (project_path(path) and not is_ours):
+        if path in OWNER_FILES or (project_path(path) and not is_ours):
             found = f"{project_path(path)}, line {line}"
     return found
 
@@ -57,9 +58,9 @@ def project_path(path: str) -> str | None:
 
 
 def owner_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first frame of predict.py on, or None."""
+    """Return the traceback from the first frame of predict.py or custom.py on, or None."""
     traceback = error.__traceback__
-    while traceback and traceback.tb_frame.f_code.co_filename != str(PREDICT):
+    while traceback and traceback.tb_frame.f_code.co_filename not in OWNER_FILES:
         traceback = traceback.tb_next
     return traceback
 

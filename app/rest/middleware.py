@@ -1,4 +1,4 @@
-"""WSGI middleware for request contexts and for API keys."""
+"""WSGI middleware for request contexts, CORS and API keys."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import select
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from http import HTTPMethod
+from pathlib import Path
 from typing import Any
 
 from flask import Flask
 
-from app.config.api_keys import ApiKeys
+from app.config.api_keys import read_keys
 from app.inference.data_plane import DataPlane
 from app.inference.request_context import Headers, RequestContext, current_contexts
 from app.protocol.errors import Unauthenticated
+from app.protocol.http_body import HEADER_LENGTH
 
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
 REQUEST_ID = "X-Request-Id"
+EXPOSED = f"{HEADER_LENGTH}, {REQUEST_ID}, Retry-After"  # headers that pages of other origins can read
 # Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # Paths that do not require an API key: probes and metrics.
@@ -47,9 +50,11 @@ class RestContext(RequestContext):
         return headers
 
     def span(self) -> tuple[str, dict[str, Any]]:
-        route = "/v2/models/{name}" + ("/versions/{version}" if "/versions/" in self.path else "") + "/infer"
+        version = "/versions/{version}" if "/versions/" in self.path else ""
+        route = f"/v2/models/{{name}}{version}/infer" if self.path.startswith("/v2/models/") else self.known_path
         code = {"http.response.status_code": int(self.status)} if self.status else {}
-        return f"POST {route}", {"http.request.method": "POST", "http.route": route, "url.path": self.path, **code}
+        names = {"http.request.method": self.method, "http.route": route, "url.path": self.path}
+        return f"{self.method} {route}", {**names, **code}
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
         method = self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
@@ -86,11 +91,11 @@ class ContextMiddleware:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             context.status = status[:3]
-            request = environ.get("werkzeug.request")  # Flask removes it before the call returns
-            if not context.known_path and request and request.url_rule:
+            request: Any = environ.get("werkzeug.request")  # Flask removes it before the call returns
+            if not context.known_path and (rule := getattr(request, "url_rule", None)):  # else a middleware responds
                 context.operation = request.endpoint.removeprefix("rest.")
                 is_known = all(value in self.served for value in request.view_args.values())
-                pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", request.url_rule.rule)
+                pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", rule.rule)
                 context.known_path = context.path if is_known else pattern
             if not context.sent:  # otherwise, it is the size before compression
                 context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
@@ -110,11 +115,31 @@ class ContextMiddleware:
             self.observer_queue.add(context)
 
 
+class CorsMiddleware:
+    """Lets pages of `origins` read all responses, also errors. It responds to preflight requests, which have no key."""
+
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: frozenset[str]):
+        self.wsgi, self.origins = wsgi, origins
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        origin = "*" if "*" in self.origins else environ.get("HTTP_ORIGIN", "")
+        headers = [] if origin == "*" else [("Vary", "Origin")]
+        if origin in self.origins:
+            headers += [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", EXPOSED)]
+            method = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
+            if method and environ["REQUEST_METHOD"] == "OPTIONS":  # a preflight request
+                allowed = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
+                headers += [("Access-Control-Allow-Methods", method), ("Access-Control-Allow-Headers", allowed)]
+                start_response("204 No Content", [*headers, ("Access-Control-Max-Age", "7200")])  # Chromium's maximum
+                return []
+        return self.wsgi(environ, lambda status, sent, *error: start_response(status, [*sent, *headers], *error))
+
+
 class ApiKeyMiddleware:
     """Rejects requests without a valid API key before the body is read, also for unknown paths."""
 
-    def __init__(self, app: Flask, keys: ApiKeys):
-        self.app, self.keys, self.wsgi = app, keys, app.wsgi_app
+    def __init__(self, app: Flask, keys_file: Path):
+        self.app, self.keys, self.wsgi = app, read_keys(keys_file), app.wsgi_app
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         authorization = None if is_cross_site(environ) else environ.get("HTTP_AUTHORIZATION")

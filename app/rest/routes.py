@@ -92,6 +92,12 @@ class Service:
     metrics: Metrics
     make_grpc_server: Callable[[], Any]
 
+    def infer(self, asked: InferenceRequest) -> InferenceResponse:
+        """Run the model in a route of app/custom.py. Raise InferenceError, for which Flask's error handlers respond."""
+        context = request.environ[CONTEXT_KEY]
+        context.operation, context.known_path = INFER, str(request.url_rule).replace("<", "{").replace(">", "}")
+        return self.plane.infer(asked, context)
+
 
 service = cast(Service, LocalProxy(lambda: current_app.extensions["service"]))
 

@@ -36,6 +36,7 @@ IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").re
 PARTS = [0.5, 1 / 3, 1e-7]
 NUMBERS = [-1, 0, 1, 2, *PARTS, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
 TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address", "worker"]
+TEXTS += ["*", "http://localhost:3000"]
 
 
 def of_schema(name: str) -> dict[str, Any]:
@@ -121,12 +122,14 @@ def test_settings_reach_the_service(render: Render):
         "UI_ENABLED": False,
         "LOG_LEVEL": "DEBUG",
         "LOG_FORMAT": "json",
+        "CORS_ORIGINS": "https://app.example.com http://[::1]:3000",
         "DISABLE_OPTIMIZATIONS": "simdjson, worker",
     }
     assert values.keys() == OWN
     env = environment(container_of(render(config=values)))
     parsed = {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN}
-    assert parsed == values | {"DISABLE_OPTIMIZATIONS": {"simdjson", "worker"}}
+    names = {name: set(re.split(",? ", str(values[name]))) for name in ("CORS_ORIGINS", "DISABLE_OPTIMIZATIONS")}
+    assert parsed == values | names
 
 
 def test_default_environment(render: Render):

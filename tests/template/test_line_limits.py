@@ -21,7 +21,7 @@ from .environments import ROOT
 LIMITS = {
     "protocol": 1260,
     "codecs": 775,
-    "config": 350,
+    "config": 355,
     "inference": 1520,
     "observability": 702,
     "rest": 700,
@@ -30,7 +30,7 @@ LIMITS = {
     "runtime": 400,
     "cli": 765,
     "grpc_service": 1080,
-    "top of app": 253,
+    "top of app": 260,
     "gunicorn.conf.py": 80,
     "setup.py": 30,
 }

@@ -99,6 +99,7 @@ class Run:
             for protocol in BOTH:
                 self.send_requests(client, protocol)
                 list(pool.map(lambda _, protocol=protocol: client.infer(protocol, "slow"), range(8)))
+            client.post("/own/good", None, "PUT", traceparent=traceparent(98))
             client.post("/v2/health/live", None, "GET", traceparent=traceparent(99))
             client.call("/inference.GRPCInferenceService/ServerLive", b"", traceparent=traceparent(99))
         self.lines = [json.loads(line) for line in service.last_words.splitlines()]
@@ -170,6 +171,16 @@ def test_spans_of_a_call(run: Run, protocol: str) -> None:
     assert {*re.findall(r"`(inference\.[\w.]+)`", text)} == {name for name in found if name.startswith("inference.")}
     assert server.status.code == Status.STATUS_CODE_UNSET
     assert spans["own"].parent_span_id == server.span_id
+
+
+def test_span_of_an_own_route(run: Run) -> None:
+    """A route of the owner that calls the model has a span with its own method, route and path."""
+    spans = {span.name: span for span in run.collector.spans if span.trace_id == (98).to_bytes(16, "big")}
+    assert spans.keys() == {"PUT /own/{word}", "own"}
+    found = values(spans["PUT /own/{word}"].attributes)
+    expected = {"http.request.method": "PUT", "http.route": "/own/{word}", "url.path": "/own/good"}
+    assert expected.items() <= {**found}.items()
+    assert found.keys() >= {*STAGES}
 
 
 @pytest.mark.parametrize("protocol", BOTH)

@@ -54,7 +54,7 @@ def template(tmp_path: Path, run: Run) -> Path:
 
 
 def test_update(run: Run, template: Path, tmp_path: Path) -> None:
-    """Changes in linked and rendered files are applied, and the owner's predict.py and other modules are kept."""
+    """Changes in linked and rendered files are applied, and the owner's predict.py, custom.py and modules are kept."""
     run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
@@ -62,13 +62,16 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
 
     predict = project / "app/predict.py"
     predict.write_text(predict.read_text().replace("def predict(", "# My own words.\ndef predict("))
+    custom = project / "app/custom.py"
+    custom.write_text(custom.read_text().replace("return []", "return [None]"))
     (project / "app/features.py").write_text("HALF = 0.5\n")
     setup = project / "setup.cfg"
     setup.write_text(setup.read_text().replace("    flask>=3.1\n", "    flask>=3.1\n    scipy>=1\n"))
     commit(run, project)
-    mine = predict.read_text()
+    mine = predict.read_text(), custom.read_text()
 
-    for name in ("app/predict.py", "app/rest/routes.py", "{{cookiecutter.project_slug}}/README.md"):
+    changed = ("app/predict.py", "app/custom.py", "app/rest/routes.py", "{{cookiecutter.project_slug}}/README.md")
+    for name in changed:
         (template / name).write_text((template / name).read_text() + "\n# News\n")
     (template / "app/news.py").write_text('"""News."""\n')
     commit(run, template)
@@ -77,7 +80,7 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     assert (project / "app/rest/routes.py").read_text().endswith("# News\n")
     assert (project / "README.md").read_text().endswith("# News\n")
     assert (project / "app/news.py").exists()
-    assert predict.read_text() == mine
+    assert (predict.read_text(), custom.read_text()) == mine
     assert (project / "app/features.py").exists()
     assert "scipy>=1" in setup.read_text()
     assert not [*project.rglob("*.rej"), *project.rglob("*.orig")]

@@ -10,14 +10,17 @@ from flask import Flask
 from opentelemetry import trace
 
 from app import create_app
-from app.protocol.types import MetadataTensor
+from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
 from tests.service import models
 
 SECONDS = 0.02
 
 
 def spanning() -> Flask:
-    """Return a model that echoes a BYTES tensor. "fail" raises an exception, and "slow" takes 20 ms."""
+    """Return a model that echoes a BYTES tensor. "fail" raises an exception, and "slow" takes 20 ms.
+
+    PUT /own/<word> sends a word to the model.
+    """
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         with trace.get_tracer("model").start_as_current_span("own"):
@@ -28,4 +31,11 @@ def spanning() -> Flask:
         return x
 
     inputs, outputs = [MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "BYTES", [-1])]
-    return create_app(module=models.model(inputs, outputs, predict))
+    app = create_app(module=models.model(inputs, outputs, predict))
+    infer = app.extensions["service"].infer
+
+    @app.put("/own/<word>")
+    def own(word: str) -> Any:
+        return infer(InferenceRequest([RequestInput("x", "BYTES", data=[word])])).to_dict()
+
+    return app

@@ -31,6 +31,12 @@ def test_defaults() -> None:
         ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
         ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
         ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # JSON's notation
+        ("CORS_ORIGINS", "*", {"*"}),
+        (
+            "CORS_ORIGINS",
+            "https://App.example.com, http://[::1]:3000",
+            {"https://app.example.com", "http://[::1]:3000"},
+        ),
     ],
 )
 def test_reads_values(variable: str, text: str, value: object) -> None:
@@ -58,6 +64,12 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("JSON_NONFINITE", "nan", "error or null"),
         ("LOG_LEVEL", "loud", "DEBUG or INFO"),
         ("MODEL_DIR", "/no/such/folder", "a directory that exists"),
+        ("CORS_ORIGINS", "https://app.example.com/", "origins such as https://app.example.com, without a path"),
+        ("CORS_ORIGINS", "app.example.com", "origins"),
+        ("CORS_ORIGINS", "https://*.example.com", "origins"),
+        ("CORS_ORIGINS", "https://app.example.com:443", "a default port"),
+        ("CORS_ORIGINS", "http://localhost:3000 *", "origins"),
+        ("CORS_ORIGINS", "null", "origins"),
         ("GRPC_PORT", "8080", "also the value of HTTP_PORT"),
     ],
 )
