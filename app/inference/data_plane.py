@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from app.observability.observer_queue import ObserverQueue
 
 MakeSpans = Callable[[ModelMetadata], Any]
+LOAD_LOG_SECONDS = 10.0  # interval of log messages during load()
+
+logger = logging.getLogger(__name__)
 
 
 class DataPlane:
@@ -63,11 +68,23 @@ class DataPlane:
         self.load_seconds = 0.0
 
     def load(self) -> None:
-        """Call load(). Its exceptions propagate."""
-        begun = monotonic()
-        self._model = self._adapter.load()
+        """Call load(), and log its progress. Its exceptions propagate."""
+        logger.info("Loading the model")
+        begun, has_ended = monotonic(), Event()
+
+        def log_progress() -> None:
+            while not has_ended.wait(LOAD_LOG_SECONDS):
+                logger.info("Still loading the model after %.0f s", monotonic() - begun)
+
+        (thread := Thread(target=log_progress, name="load progress", daemon=True)).start()
+        try:
+            self._model = self._adapter.load()
+        finally:
+            has_ended.set()
+            thread.join()  # a fork after load() does not copy threads
         self.load_seconds = monotonic() - begun
         self.is_loaded = True
+        logger.info("Loaded the model in %.1f s", self.load_seconds)
 
     def warm_up(self) -> None:
         """Warm up the model. After that, the service is ready. Exceptions propagate.

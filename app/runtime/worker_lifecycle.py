@@ -54,7 +54,6 @@ class WorkerLifecycle:
         if not self.plane.is_loaded:
             with self.exit_on_error("load()"):
                 self.plane.load()
-            logger.info("Loaded the model in %.1f s", self.plane.load_seconds)
         with self.exit_on_error("Warm-up"):
             self.plane.warm_up()
         if self.server.alive:

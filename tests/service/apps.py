@@ -19,6 +19,7 @@ from flask import Flask, request
 from prometheus_client import Counter
 
 from app import create_app
+from app.inference import data_plane
 from app.observability import observer_queue
 from app.protocol.types import MetadataTensor
 from tests.service import models
@@ -49,7 +50,8 @@ def waiting(load: Callable[[], None] = lambda: None) -> Flask:
 
 
 def loading() -> Flask:
-    """Return the same service with a load() that waits for FOLDER/loaded."""
+    """Return the same service with a load() that waits for FOLDER/loaded. Its progress is logged every 0.1 s."""
+    data_plane.LOAD_LOG_SECONDS = 0.1
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])
@@ -256,8 +258,10 @@ def versioned() -> Flask:
 
     load() adds a line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is "broken",
     load() raises an exception. "threaded" starts a thread, and "parent" waits for a child process. "half" waits for
-    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB.
+    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB. The progress of
+    load() is logged every 0.1 s.
     """
+    data_plane.LOAD_LOG_SECONDS = 0.1
     outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
 
