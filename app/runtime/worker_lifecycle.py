@@ -59,6 +59,7 @@ class WorkerLifecycle:
         if self.server.alive:
             self.open()
             self.mark_ready()
+            self.plane.start_health_check(self.grpc.report_ready)
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:

@@ -189,7 +189,7 @@ def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size
 def test_progress_of_load_is_logged(serve, caplog: pytest.LogCaptureFixture, monkeypatch, fails: bool) -> None:
     """During load(), a thread logs the time regularly. The thread has ended when load() has returned or failed."""
     caplog.set_level(logging.INFO, "app.inference.data_plane")
-    monkeypatch.setattr(data_plane, "LOAD_LOG_SECONDS", 0.01)
+    monkeypatch.setattr(data_plane, "LOG_SECONDS", 0.01)
 
     def load() -> None:
         wait_for(lambda: "Still loading the model after " in caplog.text)
@@ -199,7 +199,7 @@ def test_progress_of_load_is_logged(serve, caplog: pytest.LogCaptureFixture, mon
     model = RecordingModel(MetadataTensor("a", "FP32", [1]), load=load)
     with pytest.raises(RuntimeError) if fails else nullcontext():
         serve(model.module)
-    assert "load progress" not in {thread.name for thread in threading.enumerate()}
+    assert not any(isinstance(thread, data_plane.Repeater) for thread in threading.enumerate())
     first, *_, last = (record.getMessage() for record in caplog.records)
     assert first == "Loading the model"
     assert last.startswith("Still loading" if fails else "Loaded the model in ")
