@@ -62,6 +62,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
         try:
             plane.load()
             plane.warm_up()
+            plane.start_health_check(server.report_ready)
             events.put(None)
         except BaseException as error:
             events.put(error)
@@ -71,7 +72,7 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     if isinstance(event, BaseException):
         exit_with_error(event, "Warm-up failed" if plane.is_loaded else "load() failed", 3)
     if event is None:
-        server.report_ready(True)
+        server.report_ready(plane.is_ready)
         logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
         event = events.get()
     plane.is_stopping = True

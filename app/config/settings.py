@@ -118,6 +118,7 @@ class Settings:
     request_timeout_seconds: float = setting(0, duration, "Seconds until a queued request times out. 0 disables it")
     keepalive_seconds: int = setting(75, number(int, 1, 86400), "Seconds until an idle REST connection is closed")
     grpc_max_connection_age_seconds: float = setting(0, duration, "Seconds until gRPC connections close. 0 disables it")
+    health_check_interval_seconds: float = setting(10, duration, "Seconds between calls of is_healthy(). 0 disables it")
     shutdown_delay_seconds: float = setting(5, duration, "Seconds to keep accepting requests after SIGTERM")
     shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "Seconds to complete requests after the delay")
     max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "Maximum request size after decompression")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from threading import Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +32,24 @@ if TYPE_CHECKING:
 
 USED_PARAMETERS = {"binary_data_output", "content_type", "timeout"}  # of requests
 TRITON_PARAMETERS = {"sequence_id", "sequence_start", "sequence_end", "priority"}
+LOG_SECONDS = 10.0  # interval of log messages during load()
+MakeSpans = Callable[[ModelMetadata], Any]
+
 logger = logging.getLogger(__name__)
 
-MakeSpans = Callable[[ModelMetadata], Any]
+
+class Repeater(Timer):
+    """Calls a function every `interval` seconds in a thread, until the end of a `with` block."""
+
+    __enter__ = Timer.start
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+        self.join(10)  # a fork after load() does not copy threads. A call of is_healthy() can hang
+
+    def run(self) -> None:
+        while not self.finished.wait(self.interval):
+            self.function(*self.args)
 
 
 class DataPlane:
@@ -63,17 +80,21 @@ class DataPlane:
             adapter.check_batching()
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, adapter.metadata, settings.max_batch_size, delay)
-        self._timeout = settings.request_timeout_seconds
+        self._timeout, self._check_seconds = settings.request_timeout_seconds, settings.health_check_interval_seconds
         self._model: Any = None
         self.is_loaded = self.is_warm = self.is_stopping = False
-        self.load_seconds, self._has_warned = 0.0, False
+        self.is_healthy, self.load_seconds, self._at_close = True, 0.0, ExitStack()
+        self._has_warned = False
 
     def load(self) -> None:
-        """Call load(). Its exceptions propagate."""
+        """Call load(), and log its progress. Its exceptions propagate."""
+        logger.info("Loading the model")
         begun = monotonic()
-        self._model = self._adapter.load()
+        with Repeater(LOG_SECONDS, lambda: logger.info("Still loading the model after %.0f s", monotonic() - begun)):
+            self._model = self._adapter.load()
         self.load_seconds = monotonic() - begun
         self.is_loaded = True
+        logger.info("Loaded the model in %.1f s", self.load_seconds)
 
     def warm_up(self) -> None:
         """Warm up the model. After that, the service is ready. Exceptions propagate.
@@ -82,18 +103,42 @@ class DataPlane:
         """
         self._adapter.warm_up(self._model)
         release_free_memory()
+        self._at_close.callback(self._adapter.unload, self._model)
         self.is_warm = True
 
+    def start_health_check(self, report: Callable[[bool], None]) -> None:
+        """Call is_healthy() regularly, if it is defined. After each change, pass is_ready to `report`."""
+        if self._adapter.is_healthy and self._check_seconds:
+            self._at_close.enter_context(Repeater(self._check_seconds, self._check_health, [report]))
+
+    def _check_health(self, report: Callable[[bool], None]) -> None:
+        try:
+            problem = "" if (result := self._adapter.is_healthy(self._model)) else f"is_healthy() returned {result}"
+        except BaseException as error:  # includes SystemExit and panics of Rust extensions
+            problem = describe_error(error)
+        if self.is_healthy == bool(problem):
+            self.is_healthy = not problem
+            logger.warning("The model is %s", f"unhealthy: {problem}" if problem else "healthy again")
+            report(self.is_ready)
+
     def close(self) -> None:
-        """Flush the observer queue, and send the last spans."""
+        """Call unload() if no request uses the model. Flush the observer queue, and send the last spans."""
+        self.is_warm = False  # rejects further requests
+        try:
+            if self.admission.in_flight:
+                logger.warning("Requests have not finished. Exiting without unload()")
+            else:
+                self._at_close.close()  # ends the health check first
+        except BaseException:
+            logger.exception("unload() raised an exception")
         self.observer_queue.flush()
         if self._spans:
             self._spans.close()
 
     @property
     def is_ready(self) -> bool:
-        """Return True if clients should send requests. A stopping service still responds, but is not ready."""
-        return self.is_warm and not self.is_stopping
+        """Return True if clients should send requests. A stopping or unhealthy service responds, but is not ready."""
+        return self.is_warm and self.is_healthy and not self.is_stopping
 
     def metadata(self, name: str | None = None, version: str | None = None) -> ModelMetadata:
         """Return the metadata of the model. Raise NotFound if it has another name or version (R3)."""

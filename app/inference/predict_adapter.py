@@ -38,6 +38,8 @@ class ModelAdapter:
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
+        self.is_healthy: Any = getattr(module, "is_healthy", None)
+        self.unload: Any = getattr(module, "unload", lambda model: None)
         self._arguments, self.optional = bind_arguments(module.predict, self.metadata)
         self._hints = annotations_of(module.predict).values()
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}

@@ -147,8 +147,8 @@ def with_location(function: Any) -> Iterator[None]:
 
 
 def check_functions(module: Any) -> None:
-    """Raise ConfigurationError if load(), predict() or warm_up() is async or a generator function."""
-    for name in ("load", "predict", "warm_up"):
+    """Raise ConfigurationError if load(), predict() or an optional function is async or a generator function."""
+    for name in ("load", "predict", "warm_up", "is_healthy", "unload"):
         function = getattr(module, name, None)
         kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
         if any(is_kind(function) for is_kind in kinds):

@@ -1,8 +1,10 @@
 """One-line descriptions of exceptions in predict.py and custom.py: location and reason."""
 
+import re
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
-from traceback import walk_tb
+from traceback import extract_tb, walk_tb
 from types import TracebackType
 
 from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, shorten
@@ -10,6 +12,7 @@ from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, sh
 APP = Path(__file__).parents[1]
 ROOT = APP.parent
 OWNER_FILES = (str(APP / "predict.py"), str(APP / "custom.py"))
+READERS = re.compile(r"(pickle|joblib|dill|torch)\.load|pickle\.py|/(joblib|skops|dill)/")  # lines and files
 
 
 def describe_error(error: BaseException) -> str:
@@ -20,6 +23,8 @@ def describe_error(error: BaseException) -> str:
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
         text += f". {import_remedy(error.name or '') if location else 'Use .venv/bin/python, after make serve.'}"
+    elif isinstance(error, AttributeError | ImportError | KeyError | TypeError | ValueError):
+        text += pickle_remedy(error)
     return shorten(": ".join(filter(None, (location, text))), MAX_TEXT).removesuffix(".")
 
 
@@ -34,6 +39,21 @@ def import_remedy(module: str) -> str:
     if name and any((APP / each).exists() for each in (f"{name}.py", name)):
         return f"The module is in app/. Import it as app.{module}."
     return "Add its package, such as scikit-learn for sklearn, to install_requires in setup.cfg, and run make serve."
+
+
+def pickle_remedy(error: Exception) -> str:
+    """Return advice if a script, or another version of a package, wrote the pickle that causes the error, or ""."""
+    if found := re.match(r"(?=.*module '[\w.]*__main__').*(?:attribute|path) '(\S+)'", str(error)):
+        return f". Define {found[1]} in a module of the project, such as app/features.py, and save the model again"
+    steps = [f"{step.filename} {step.line}" for step in extract_tb(error.__traceback__)]
+    seen = str(getattr(sys.modules.get("sklearn.base"), "__warningregistry__", ""))  # InconsistentVersionWarning
+    version = "".join(re.findall(r"unpickle estimator \S+ from version (\S+)", seen)[:1])
+    place = "".join(steps[-1:]).rpartition("site-packages/")[2].partition("/")[0]
+    module = "sklearn" if version else [*re.findall(r"module (?:named )?'(\w+)", str(error)), place][0]
+    name, *_ = packages_distributions().get(module, [""])
+    if name and not (ROOT / module).exists() and (version or any(map(READERS.search, steps))):
+        return f". In install_requires in setup.cfg, pin the version that wrote the file: {name}=={version or 'VERSION'}"
+    return ""
 
 
 def find_location(error: BaseException) -> str | None:

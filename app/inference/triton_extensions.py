@@ -23,5 +23,5 @@ def repository_index(metadata: ModelMetadata, ready: bool, ready_only: bool) -> 
     """Return the model and its state (T2), or an empty list if `ready_only` is set and it is not ready."""
     if ready_only and not ready:
         return []
-    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "not loaded")
+    state, reason = ("READY", "") if ready else ("UNAVAILABLE", "not ready")
     return [{"name": metadata.name, "version": metadata.version, "state": state, "reason": reason}]

@@ -48,7 +48,6 @@ class PreloadingArbiter(RollingArbiter):
         try:
             self.plane.load()
             gc.unfreeze()  # so that a previous model is collected before the next fork
-            self.log.info("Loaded the model in %.1f s, for all workers", self.plane.load_seconds)
         except BaseException as error:
             self.error = error
         self.wakeup()

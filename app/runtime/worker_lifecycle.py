@@ -54,12 +54,12 @@ class WorkerLifecycle:
         if not self.plane.is_loaded:
             with self.exit_on_error("load()"):
                 self.plane.load()
-            logger.info("Loaded the model in %.1f s", self.plane.load_seconds)
         with self.exit_on_error("Warm-up"):
             self.plane.warm_up()
         if self.server.alive:
             self.open()
             self.mark_ready()
+            self.plane.start_health_check(self.grpc.report_ready)
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:

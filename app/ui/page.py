@@ -83,7 +83,7 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     }
     return {
         "model": metadata,
-        "state": "Ready" if plane.is_ready else "Stopping" if plane.is_stopping else "Loading",
+        "state": "Ready" if plane.is_ready else "Not ready" if plane.is_warm else "Loading",
         "service": f"{plane.name} {plane.version}",
         "fields": fields,
         "is_table": is_table(metadata.inputs),

@@ -19,6 +19,7 @@ from flask import Flask, request
 from prometheus_client import Counter
 
 from app import create_app
+from app.inference import data_plane
 from app.observability import observer_queue
 from app.protocol.types import MetadataTensor
 from tests.service import models
@@ -33,8 +34,11 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
-def waiting(load: Callable[[], None] = lambda: None) -> Flask:
-    """Return a service whose predict() creates the file FOLDER/NAME.begun, and then waits for FOLDER/go."""
+def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any], Any]) -> Flask:
+    """Return a service whose predict() creates the file FOLDER/NAME.begun, and then waits for FOLDER/go.
+
+    `functions` are optional functions of predict.py.
+    """
     inputs = [MetadataTensor("folder", "BYTES", [1]), MetadataTensor("name", "BYTES", [1])]
 
     def predict(_: Any, folder: np.ndarray, name: np.ndarray) -> np.ndarray:
@@ -45,11 +49,52 @@ def waiting(load: Callable[[], None] = lambda: None) -> Flask:
         wait_for(place / "go")
         return name
 
-    return create_app(module=models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict, load))
+    module = models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict, load)
+    vars(module).update(functions)
+    return create_app(module=module)
+
+
+def unloading() -> Flask:
+    """Return the same service with an unload(), which adds the PID to FOLDER/unloads and raises an exception.
+
+    If FOLDER/slow exists, load() waits for FOLDER/loaded.
+    """
+    place = Path(os.environ["FOLDER"])
+
+    def load() -> None:
+        (place / "load.begun").touch()
+        if (place / "slow").exists():
+            wait_for(place / "loaded")
+
+    def unload(_: Any) -> None:
+        with (place / "unloads").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        raise RuntimeError("unload() has failed")
+
+    return waiting(load, unload=unload)
+
+
+def checked() -> Flask:
+    """Return the same service with an is_healthy(), which adds a line to FOLDER/checks.
+
+    If FOLDER/problem exists, is_healthy() raises an exception with its text, or returns False if it is empty.
+    """
+    place = Path(os.environ["FOLDER"])
+
+    def is_healthy(_: Any) -> bool:
+        with (place / "checks").open("a") as file:
+            file.write("\n")
+        text = (place / "problem").read_text() if (place / "problem").exists() else None
+        if text:
+            raise RuntimeError(text)
+        return text is None
+
+    return waiting(is_healthy=is_healthy)
 
 
 def loading() -> Flask:
-    """Return the same service with a load() that waits for FOLDER/loaded."""
+    """Return the same service with a load() that waits for FOLDER/loaded. Its progress is logged every 0.1 s."""
+    data_plane.LOG_SECONDS = 0.1
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])
@@ -256,8 +301,10 @@ def versioned() -> Flask:
 
     load() adds a line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is "broken",
     load() raises an exception. "threaded" starts a thread, and "parent" waits for a child process. "half" waits for
-    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB.
+    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB. The progress of
+    load() is logged every 0.1 s.
     """
+    data_plane.LOG_SECONDS = 0.1
     outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
 

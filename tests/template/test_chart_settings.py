@@ -113,6 +113,7 @@ def test_settings_reach_the_service(render: Render):
         "REQUEST_TIMEOUT_SECONDS": 0.0000001,
         "KEEPALIVE_SECONDS": 60,
         "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.5,
+        "HEALTH_CHECK_INTERVAL_SECONDS": 2.5,
         "SHUTDOWN_DELAY_SECONDS": 0,
         "SHUTDOWN_TIMEOUT_SECONDS": 86400,
         "MAX_REQUEST_BYTES": 2**31 - 1,

@@ -29,6 +29,7 @@ def test_defaults() -> None:
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
         ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
+        ("HEALTH_CHECK_INTERVAL_SECONDS", "0", 0),
         ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
         ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # JSON's notation
         ("CORS_ORIGINS", "*", {"*"}),

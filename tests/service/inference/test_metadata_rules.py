@@ -137,7 +137,7 @@ def test_repository_index(serve, body: str, loaded: bool, state: str | None) -> 
     service = serve(models.two_by_two())
     service.plane.is_warm = loaded
     response = service.client.post("/v2/repository/index", data=body)
-    reason = "" if loaded else "not loaded"
+    reason = "" if loaded else "not ready"
     expected = [{"name": "test", "version": "1", "state": state, "reason": reason}] if state else []
     assert (response.status_code, response.json) == (200, expected)
     index = service.grpc.call("RepositoryIndex", ready="true" in body)

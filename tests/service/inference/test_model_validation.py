@@ -112,10 +112,10 @@ def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
         ModelAdapter(models.model(tensors, [X], takes_more))
 
 
-@pytest.mark.parametrize("name", ["load", "warm_up"])
+@pytest.mark.parametrize("name", ["load", "warm_up", "is_healthy", "unload"])
 @pytest.mark.parametrize("function", [is_async, yields])
-def test_rejects_async_load_and_warm_up(name: str, function: Any) -> None:
-    """A load() or warm_up() that is async or a generator fails at startup."""
+def test_rejects_async_functions(name: str, function: Any) -> None:
+    """A load() or an optional function that is async or a generator fails at startup."""
     module = models.echo("FP32", [-1])
     setattr(module, name, function)
     with pytest.raises(

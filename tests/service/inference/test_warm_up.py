@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
@@ -9,11 +12,13 @@ import numpy as np
 import pytest
 
 from app.api import ConfigurationError
+from app.inference import data_plane
 from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceRequest, MetadataTensor
 from tests.service import models
 from tests.service.conftest import FORMS
+from tests.service.processes import wait_for
 
 
 class RecordingModel:
@@ -178,3 +183,23 @@ def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size
     for client in map(service.forms.__getitem__, FORMS):
         response = client.infer([("x", "FP32", [1], [1])])
         assert (response.kind, response.text) == ("INTERNAL", f"{kind.__name__}: oh")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_progress_of_load_is_logged(serve, caplog: pytest.LogCaptureFixture, monkeypatch, fails: bool) -> None:
+    """During load(), a thread logs the time regularly. The thread has ended when load() has returned or failed."""
+    caplog.set_level(logging.INFO, "app.inference.data_plane")
+    monkeypatch.setattr(data_plane, "LOG_SECONDS", 0.01)
+
+    def load() -> None:
+        wait_for(lambda: "Still loading the model after " in caplog.text)
+        if fails:
+            raise RuntimeError("too heavy")
+
+    model = RecordingModel(MetadataTensor("a", "FP32", [1]), load=load)
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        serve(model.module)
+    assert not any(isinstance(thread, data_plane.Repeater) for thread in threading.enumerate())
+    first, *_, last = (record.getMessage() for record in caplog.records)
+    assert first == "Loading the model"
+    assert last.startswith("Still loading" if fails else "Loaded the model in ")

@@ -115,10 +115,11 @@ def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path:
         assert served.client.live()
         assert served.client.ready() == {False}
         assert {served.client.infer(protocol) for protocol in BOTH} == {"UNAVAILABLE"}
+    wait_for(lambda: "Still loading the model after 1 s" in served.service.log())
     served.finish_load()
     wait_for(lambda: len(workers(served.service)) == 2 and served.service.ready())
     assert served.model_words() == {"first"}
-    assert served.loads() == 1
+    assert served.loads() == served.service.log().count("Loaded the model in") == 1
     wait_for(lambda: served.service.log().count("curl") == 1)
 
 

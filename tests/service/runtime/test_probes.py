@@ -39,6 +39,9 @@ def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path:
         assert client.live()
         assert client.ready() == {False}
         assert {client.infer(protocol) for protocol in BOTH} == {"UNAVAILABLE"}
+    wait_for(lambda: "Still loading the model after 1 s" in client.service.log())
+    assert client.service.log().count("Loading the model\n") == workers
+    assert "Loaded the model" not in client.service.log()
     (tmp_path / "loaded").touch()
     (tmp_path / "go").touch()
     wait_for(lambda: client.ready() == {True})
