@@ -29,7 +29,7 @@ class TimeLimit:
         except TimeoutError:
             problem = f"predict() took longer than {self.seconds:g} s (PREDICT_TIMEOUT_SECONDS)"
             stack = [line for each in threads for line in traceback.format_stack(sys._current_frames()[each])]
-            logger.error(problem, extra={"stacktrace": "".join(stack)})
+            logger.error(problem, extra={"stacktrace": "".join(["Stack (most recent call last):\n", *stack])})
             raise PredictTimeout(f"Deadline exceeded: {problem}.") from None
 
     def _call(self, threads: list[int], *args: Any) -> Any:

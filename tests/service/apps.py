@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import ctypes
 import logging
 import os
 import select
@@ -185,7 +186,7 @@ def streaming() -> Flask:
     return app
 
 
-def hold_route() -> Flask:
+def hold_route(model: Any = None) -> Flask:
     """Return a service whose GET /hold/<name> creates the file FOLDER/<name>, and waits for FOLDER/go."""
 
     def hold(name: str) -> str:
@@ -195,9 +196,31 @@ def hold_route() -> Flask:
             time.sleep(0.01)
         return name
 
-    app = echoing()
+    app = create_app(module=model or models.echo("BYTES", [-1]))
     app.add_url_rule("/hold/<name>", view_func=hold)
     return app
+
+
+STUCK, HOLDING_GIL = 7.0, 8.0
+
+
+def stuck() -> Flask:
+    """Return hold_route() with an FP32 echo. Two values of `x` are calls that never return.
+
+    predict() adds a line with the number of rows to FOLDER/calls.
+    """
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        with Path(os.environ["FOLDER"], "calls").open("a") as file:
+            file.write(f"{len(x)}\n")
+        if STUCK in x:
+            threading.Event().wait()
+        if HOLDING_GIL in x:
+            ctypes.PyDLL(None).sleep(3600)
+        return x
+
+    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
+    return hold_route(models.model(*tensors, predict))
 
 
 def url_route() -> Flask:

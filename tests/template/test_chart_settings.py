@@ -110,6 +110,7 @@ def test_settings_reach_the_service(render: Render):
         "MAX_BATCH_SIZE": 8,
         "MAX_BATCH_DELAY_MS": 2.5,
         "REQUEST_TIMEOUT_SECONDS": 0.0000001,
+        "PREDICT_TIMEOUT_SECONDS": 90,
         "KEEPALIVE_SECONDS": 60,
         "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.5,
         "SHUTDOWN_DELAY_SECONDS": 0,
