@@ -50,7 +50,9 @@ def main() -> None:
     serve(plane, Server(plane, settings, statistics), settings)
     plane.close()
     # Exit after one second, because Python would wait for running threads of the model.
-    threading.Thread(target=lambda: (time.sleep(1), os._exit(0)), daemon=True).start()
+    timer = threading.Timer(1, os._exit, [0])
+    timer.daemon = True
+    timer.start()
 
 
 def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
