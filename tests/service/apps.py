@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import ctypes
 import logging
 import os
 import select
@@ -199,28 +198,6 @@ def hold_route(model: Any = None) -> Flask:
     app = create_app(module=model or models.echo("BYTES", [-1]))
     app.add_url_rule("/hold/<name>", view_func=hold)
     return app
-
-
-STUCK, HOLDING_GIL = 7.0, 8.0
-
-
-def stuck() -> Flask:
-    """Return hold_route() with an FP32 echo. Two values of `x` are calls that never return.
-
-    predict() adds a line with the number of rows to FOLDER/calls.
-    """
-
-    def predict(_: Any, x: np.ndarray) -> np.ndarray:
-        with Path(os.environ["FOLDER"], "calls").open("a") as file:
-            file.write(f"{len(x)}\n")
-        if STUCK in x:
-            threading.Event().wait()
-        if HOLDING_GIL in x:
-            ctypes.PyDLL(None).sleep(3600)
-        return x
-
-    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
-    return hold_route(models.model(*tensors, predict))
 
 
 def url_route() -> Flask:

@@ -6,15 +6,22 @@ import http.client
 import re
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.service.apps import HOLDING_GIL, STUCK
-from tests.service.processes import wait_for, workers
-from tests.service.runtime.commands import post_on_new_connection, start
-from tests.service.runtime.waiting_client import BOTH, Client, Load, serve
+from tests.service.processes import gunicorn, wait_for, workers
+from tests.service.runtime.commands import ROOT, post_on_new_connection, start
+from tests.service.runtime.waiting_client import BOTH, Client, Load
 from tests.service.scrapes import scrape
+from tests.service.stuck_app import HOLDING_GIL, STUCK
 from tests.service.wires import Grpc
+
+
+def serve(stack: ExitStack, folder: Path, **settings: Any) -> Client:
+    """Return a client of a service with one worker."""
+    app = "tests.service.stuck_app:stuck()"
+    return Client(stack.enter_context(gunicorn(ROOT, app, FOLDER=folder, WORKERS=1, **settings)), folder, stack)
 
 
 def message(seconds: int) -> str:
@@ -39,7 +46,7 @@ def infer(client: Client, protocol: str, value: float) -> tuple[int | str, str]:
 
 def test_worker_with_stuck_calls_is_replaced_without_outage(stack: ExitStack, tmp_path: Path) -> None:
     """Stuck calls of both protocols get an error. The only worker is replaced once, without a lost request."""
-    client = serve(stack, tmp_path, "stuck", WORKERS=1, PREDICT_TIMEOUT_SECONDS=2, MAX_CONCURRENCY=8)
+    client = serve(stack, tmp_path, PREDICT_TIMEOUT_SECONDS=2, MAX_CONCURRENCY=8)
     (old,) = workers(client.service)
     load = Load(client, stack)
     calls = {protocol: client.pool.submit(infer, client, protocol, STUCK) for protocol in BOTH}
@@ -56,7 +63,7 @@ def test_worker_with_stuck_calls_is_replaced_without_outage(stack: ExitStack, tm
 
 def test_running_request_completes_in_replaced_worker(stack: ExitStack, tmp_path: Path) -> None:
     """A worker with a stuck call finishes its other requests, with PRELOAD_MODEL too."""
-    client = serve(stack, tmp_path, "stuck", WORKERS=1, PREDICT_TIMEOUT_SECONDS=1, PRELOAD_MODEL="on")
+    client = serve(stack, tmp_path, PREDICT_TIMEOUT_SECONDS=1, PRELOAD_MODEL="on")
     wait_for(lambda: client.ready_workers() == 1 and len(workers(client.service)) == 1)
     before = workers(client.service)
     running = client.pool.submit(client.get, "/hold/long")
@@ -73,7 +80,7 @@ def test_stuck_batch(stack: ExitStack, tmp_path: Path) -> None:
     """All requests of a stuck batch get the error, and none runs again. The worker, gunicorn's own, is replaced."""
     batches = {"MAX_CONCURRENCY": 1, "MAX_BATCH_SIZE": 2, "MAX_BATCH_DELAY_MS": 60_000}
     settings = {"PREDICT_TIMEOUT_SECONDS": 1, "DISABLE_OPTIMIZATIONS": "worker", **batches}
-    client = serve(stack, tmp_path, "stuck", WORKERS=1, **settings)
+    client = serve(stack, tmp_path, **settings)
     calls = {"rest": STUCK, "grpc": 1.0}
     sent = {protocol: client.pool.submit(infer, client, protocol, value) for protocol, value in calls.items()}
     assert {protocol: call.result() for protocol, call in sent.items()} == timed_out(1)
@@ -85,7 +92,7 @@ def test_stuck_batch(stack: ExitStack, tmp_path: Path) -> None:
 def test_replacement_without_rolling_reload(stack: ExitStack, tmp_path: Path) -> None:
     """gunicorn's own arbiter replaces a worker with a stuck call, too."""
     settings = {"PREDICT_TIMEOUT_SECONDS": 1, "DISABLE_OPTIMIZATIONS": "rolling_reload"}
-    client = serve(stack, tmp_path, "stuck", WORKERS=1, **settings)
+    client = serve(stack, tmp_path, **settings)
     (old,) = workers(client.service)
     assert infer(client, "grpc", STUCK) == timed_out(1)["grpc"]
     wait_for(lambda: client.ready_workers() == 2 and old not in workers(client.service))
@@ -95,7 +102,7 @@ def test_replacement_without_rolling_reload(stack: ExitStack, tmp_path: Path) ->
 def test_call_that_holds_the_gil(stack: ExitStack, tmp_path: Path) -> None:
     """gunicorn kills a worker whose call holds the GIL. The log contains its stack, and a new worker serves."""
     settings = {"PREDICT_TIMEOUT_SECONDS": 1, "GUNICORN_CMD_ARGS": "--timeout 8"}
-    client = serve(stack, tmp_path, "stuck", WORKERS=1, **settings)
+    client = serve(stack, tmp_path, **settings)
     with pytest.raises((OSError, http.client.HTTPException)):
         infer(client, "rest", HOLDING_GIL)
     wait_for(lambda: client.ready_workers() == 2)
