@@ -108,7 +108,7 @@ def test_call_that_holds_the_gil(stack: ExitStack, tmp_path: Path) -> None:
     wait_for(lambda: client.ready_workers() == 2)
     assert infer(client, "rest", 1) == (200, "")
     log = client.service.log()
-    assert re.search(r"Fatal Python error: Aborted\n(.*\n)*  File .*apps.py\", line \d+ in predict\n", log)
+    assert re.search(r"Fatal Python error: Aborted\n(.*\n)*  File .*stuck_app.py\", line \d+ in predict\n", log)
 
 
 def test_heartbeat_limit_exceeds_predict_timeout() -> None:
