@@ -26,7 +26,7 @@ graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdow
 loglevel = settings.log_level.lower()
 logger_class = gunicorn_hooks.Logger
 control_socket_disable = True  # the control socket needs a writable home directory
-timeout = 30  # gunicorn kills a worker without a heartbeat, for example if predict() does not release the GIL
+timeout = 30 + math.ceil(settings.predict_timeout_seconds)  # for a heartbeat. predict() may not release the GIL
 worker_tmp_dir = str(memory) if (memory := memory_directory()) else None
 
 if settings.tls_cert_file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -48,6 +49,10 @@ def main() -> None:
     plane.observer_queue.start(statistics.observe, AccessLog(settings.log_format))
     serve(plane, Server(plane, settings, statistics), settings)
     plane.close()
+    # Exit after one second, because Python would wait for running threads of the model.
+    timer = threading.Timer(1, os._exit, [0])
+    timer.daemon = True
+    timer.start()
 
 
 def serve(plane: DataPlane, server: Server, settings: Settings) -> None:

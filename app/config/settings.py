@@ -116,6 +116,7 @@ class Settings:
     max_batch_size: int = setting(1, number(int, 1, 65536), "Maximum rows of a batch of requests. 1 disables batching")
     max_batch_delay_ms: float = setting(0, duration, "Milliseconds to wait for more requests for a batch")
     request_timeout_seconds: float = setting(0, duration, "Seconds until a queued request times out. 0 disables it")
+    predict_timeout_seconds: float = setting(0, duration, "Seconds until a running predict() times out. 0 disables it")
     keepalive_seconds: int = setting(75, number(int, 1, 86400), "Seconds until an idle REST connection is closed")
     grpc_max_connection_age_seconds: float = setting(0, duration, "Seconds until gRPC connections close. 0 disables it")
     health_check_interval_seconds: float = setting(10, duration, "Seconds between calls of is_healthy(). 0 disables it")

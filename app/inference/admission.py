@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from app.inference.request_context import RequestContext
-from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded
+from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded, PredictTimeout
 
 Result = TypeVar("Result")
 
@@ -15,6 +15,7 @@ Result = TypeVar("Result")
 SHORT_PREDICT_SECONDS = 0.002
 MARGIN = 1.5  # time reserved for predict() before a deadline, as a multiple of its average duration
 RECENT_SECONDS = 0.001  # a newer request starts without a check of its deadline
+NOT_MEASURED = InvalidInput, PredictTimeout  # errors of calls that would distort the average duration
 
 
 class Waiter:
@@ -68,7 +69,7 @@ class Admission:
                 context.release_thread()
             context.started = monotonic()
             return work(*args)
-        except InvalidInput:
+        except NOT_MEASURED:
             is_measure = False
             raise
         finally:

@@ -11,9 +11,9 @@ from time import monotonic
 
 import numpy as np
 
-from app.inference.admission import Admission, Waiter, deadline_exceeded, seconds_left
+from app.inference.admission import NOT_MEASURED, Admission, Waiter, deadline_exceeded, seconds_left
 from app.inference.request_context import RequestContext, current_contexts
-from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, InvalidInput, ModelError
+from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, ModelError, PredictTimeout
 from app.protocol.types import InferenceRequest, ModelMetadata, RequestInput, ResponseOutput
 
 # Parameters for the transport, which predict() does not use.
@@ -129,18 +129,19 @@ class Batcher:
             self.admission.release()
 
     def run_members(self, members: list[BatchMember], work: Work) -> None:
-        """Run the active requests in one call. If it fails, run each separately. Wake the threads of all requests."""
+        """Run the active requests in one call. If it fails in time, run each separately. Wake the threads of all."""
         active = members if len(members) == 1 else [each for each in members if each.may_run()]
         if active:
             self.run_as_one(active, work)
-        has_failed = len(active) > 1 and active[0].error is not None
+        error = active[0].error if len(active) > 1 else None
+        has_failed = error is not None and not isinstance(error, PredictTimeout)
         for each in members:
             if has_failed and each.may_run():
                 self.run_as_one([each], work)
             each.lock.release()
 
     def run_as_one(self, members: list[BatchMember], work: Work) -> None:
-        """Run the requests in one call of predict(). All get its error. Do not record the duration of InvalidInput."""
+        """Run the requests in one call of predict(). All get its error. Do not record the duration if NOT_MEASURED."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
             each.context.started, each.context.rows, each.context.batch_rows = started, each.rows, sum(rows)
@@ -155,7 +156,7 @@ class Batcher:
                 each.error = error
         finally:
             current_contexts.reset(token)
-        if not isinstance(members[0].error, InvalidInput):
+        if not isinstance(members[0].error, NOT_MEASURED):
             predicted = monotonic()
             self.admission.record_duration(predicted - started)
         for each in members:

@@ -20,6 +20,7 @@ from app.inference.example import make_example
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error
+from app.inference.time_limit import TimeLimit
 from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.envelope import JsonObject, parameter_error
@@ -74,6 +75,8 @@ class DataPlane:
         if self._spans:
             self.predict = partial(self._spans.predict, adapter)
             queue.observers.append(self._spans.observe)
+        if settings.predict_timeout_seconds:
+            self.predict = TimeLimit(self.predict, settings.predict_timeout_seconds)
         self.admission = Admission(settings.max_concurrency, settings.max_queue_size)
         self.batcher = None
         if settings.max_batch_size > 1:

@@ -11,7 +11,7 @@ from app.inference.data_plane import DataPlane
 from app.inference.request_context import INFER, STAGES, RequestContext
 from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
 from app.observability.statistics import Statistics
-from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, Unavailable
+from app.protocol.errors import ClientDisconnected, DeadlineExceeded, Overloaded, PredictTimeout, Unavailable
 
 REASONS = {Overloaded: "overloaded", DeadlineExceeded: "deadline_exceeded"}
 REASONS |= {ClientDisconnected: "client_disconnected", Unavailable: "unavailable"}
@@ -40,6 +40,7 @@ class Metrics:
         self.received = sizes("inference_request_size_bytes", "Size of inference requests in bytes.", protocol)
         self.sent = sizes("inference_response_size_bytes", "Size of inference responses in bytes.", protocol)
         self.rows = histogram("inference_batch_size", "Number of rows in a batch of inference requests.", buckets=ROWS)
+        self.stuck = counter("inference_predict_timeouts", "Number of calls of predict() that exceeded the time limit.")
         self.starts = counter("inference_worker_starts", "Number of worker processes that were started.")
         self.workers = total("inference_workers", "Number of worker processes.")
         self.workers_ready = total("inference_workers_ready", "Number of worker processes that are ready.")
@@ -91,6 +92,7 @@ class Metrics:
         self.observe_all(self.received.labels(*labels), [context.received for context in contexts if context.received])
         self.observe_all(self.sent.labels(*labels), [context.sent for context in contexts if not context.error])
         self.observe_all(self.rows, [context.batch_rows for context in contexts if context.leads])
+        self.stuck.inc(sum(each.failure is PredictTimeout and (each.leads or not each.batch_rows) for each in contexts))
         for failure, reason in REASONS.items():
             if count := sum(context.failure is failure for context in contexts):
                 self.rejected.labels(*labels, reason).inc(count)

@@ -12,6 +12,7 @@ InferenceError
 ├── Unavailable         the model is not loaded, or the worker is stopping
 ├── Overloaded          the queue is full
 ├── DeadlineExceeded    deadline exceeded before predict() could start
+│   └── PredictTimeout  predict() ran for longer than PREDICT_TIMEOUT_SECONDS
 └── ClientDisconnected  the client disconnected before predict() started
 """
 
@@ -114,6 +115,9 @@ class Overloaded(InferenceError): ...
 
 
 class DeadlineExceeded(InferenceError): ...
+
+
+class PredictTimeout(DeadlineExceeded): ...
 
 
 class ClientDisconnected(InferenceError): ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -15,11 +16,13 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 
 from app.config.settings import Settings
+from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
+from app.protocol.errors import PredictTimeout
 from app.server.interfaces import Server
-from app.server.shared_state import READY, STOPPING, SharedState
+from app.server.shared_state import READY, STOPPING, STUCK, SharedState
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -43,6 +46,9 @@ class WorkerLifecycle:
     def start(self) -> None:
         """Load the model in a thread, unless the master does. If no worker is ready, accept probes immediately."""
         self.service.metrics.start()
+        if self.settings.predict_timeout_seconds:
+            faulthandler.enable()  # gunicorn sends SIGABRT to a worker without a heartbeat
+            self.plane.observer_queue.observers.append(self.replace_if_stuck)
         self.plane.observer_queue.start(AccessLog(self.settings.log_format))
         if not self.shared.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade (USR2), old workers serve
             self.open()
@@ -79,6 +85,14 @@ class WorkerLifecycle:
             os.kill(self.server.ppid, signal.SIGCHLD)  # wake the master, which stops old workers
         if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
             print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)
+
+    def replace_if_stuck(self, contexts: list[RequestContext]) -> None:
+        """If a call of predict() is stuck, let the master replace this worker. It checks the states each second."""
+        if self.shared.state(self.server.age) < STUCK and any(each.failure is PredictTimeout for each in contexts):
+            logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
+            self.shared.set_state(self.server.age, STUCK)
+            if "rolling_reload" in self.settings.disable_optimizations:
+                os.kill(os.getpid(), signal.SIGTERM)  # gunicorn's own master starts a worker when this one has exited
 
     def open(self) -> None:
         """Start the gRPC server, and accept connections of both protocols."""

@@ -10,7 +10,7 @@ from typing import Any
 from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 
-from app.server.shared_state import ENDED, READY, STARTING, STOPPING, SharedState
+from app.server.shared_state import ENDED, READY, STARTING, STOPPING, STUCK, SharedState
 
 # Time from the failed start of a worker to the next attempt. The second value applies if no worker is ready.
 RETRY_SECONDS, URGENT_RETRY_SECONDS = 10, 1
@@ -62,7 +62,7 @@ class RollingArbiter(Arbiter):
 
     def find_ready(self) -> set[int]:
         """Return the process ids of the workers that are ready and not stopping."""
-        ready = {pid for pid, worker in self.WORKERS.items() if self.shared.state(worker.age) == READY}
+        ready = {pid for pid, worker in self.WORKERS.items() if self.shared.state(worker.age) in (READY, STUCK)}
         self.has_served |= bool(ready)
         return ready
 
@@ -126,10 +126,11 @@ class RollingArbiter(Arbiter):
         return True
 
     def manage_workers(self) -> None:
-        """Start missing workers. Stop old ones when all new ones are ready, or when one is ready and no old one is."""
+        """Start missing workers. Stop old or stuck ones when all new ones are ready, or one is and no old one is."""
         by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
         running = [worker for worker in by_age if self.shared.state(worker.age) < STOPPING]
-        new = {worker.pid for worker in running[-self.num_workers :] if worker.age > self.renewed_at}
+        current = [each.pid for each in running if each.age > self.renewed_at and self.shared.state(each.age) != STUCK]
+        new = set(current[-self.num_workers :])
         old, ready = {worker.pid for worker in running} - new, self.find_ready()
         if len(new) < self.num_workers:
             if time.monotonic() >= self.failed_at + (RETRY_SECONDS if ready else URGENT_RETRY_SECONDS):

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 PLACES = 2**16
 REASON_BYTES = 2**12
 STOP_SECONDS = 0.5
-STARTING, READY, STOPPING, ENDED = range(4)  # states of a worker, in order
+STARTING, READY, STUCK, STOPPING, ENDED = range(5)  # states of a worker, in order. A stuck worker still serves
 
 
 class SharedState:
@@ -34,7 +34,7 @@ class SharedState:
             self._states[place] = state
 
     def has_ready(self) -> bool:
-        return self._states.find(bytes([READY]), 0) >= 0
+        return any(self._states.find(bytes([state]), 0) >= 0 for state in (READY, STUCK))
 
     def record_stop(self) -> None:
         self._states[PLACES] = STOPPING

@@ -230,7 +230,7 @@ def streaming() -> Flask:
     return app
 
 
-def hold_route() -> Flask:
+def hold_route(model: Any = None) -> Flask:
     """Return a service whose GET /hold/<name> creates the file FOLDER/<name>, and waits for FOLDER/go."""
 
     def hold(name: str) -> str:
@@ -240,7 +240,7 @@ def hold_route() -> Flask:
             time.sleep(0.01)
         return name
 
-    app = echoing()
+    app = create_app(module=model or models.echo("BYTES", [-1]))
     app.add_url_rule("/hold/<name>", view_func=hold)
     return app
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
 from app.inference.predict_adapter import ModelAdapter
-from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge
+from app.inference.time_limit import TimeLimit
+from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge, PredictTimeout
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
 from app.rest.request_reader import read_body, read_raw
 from app.rest.schemas import validate_request
@@ -91,6 +93,7 @@ DIRECT = [
     Direct("response with odd parameters", lambda: InferenceResponse.from_dict(output(parameters=SECRET))),
     Direct("message with half a pair", lambda: converters.write_request(InferenceRequest([], id=f"{SECRET}\ud800"))),
     Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: []}))),
+    Direct("predict() that does not return in time", lambda: TimeLimit(Event().wait, 0.01)(0.5), PredictTimeout),
     Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
     Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),

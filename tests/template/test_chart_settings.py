@@ -111,6 +111,7 @@ def test_settings_reach_the_service(render: Render):
         "MAX_BATCH_SIZE": 8,
         "MAX_BATCH_DELAY_MS": 2.5,
         "REQUEST_TIMEOUT_SECONDS": 0.0000001,
+        "PREDICT_TIMEOUT_SECONDS": 90,
         "KEEPALIVE_SECONDS": 60,
         "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.5,
         "HEALTH_CHECK_INTERVAL_SECONDS": 2.5,

@@ -27,7 +27,7 @@ LIMITS = {
     "rest": 700,
     "ui": 480,
     "server": 1250,
-    "runtime": 400,
+    "runtime": 408,
     "cli": 765,
     "grpc_service": 1080,
     "top of app": 260,

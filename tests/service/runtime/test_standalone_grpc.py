@@ -75,3 +75,14 @@ def test_standalone_grpc() -> None:
             assert client.infer([("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])], model="iris").kind == "ok"
             (stats,) = client.call("ModelStatistics").model_stats
             assert stats.inference_count == stats.inference_stats.compute_infer.count == count
+
+
+def test_standalone_grpc_exits_during_stuck_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PREDICT_TIMEOUT_SECONDS, the client of a stuck call gets an error, and the call does not delay the exit."""
+    monkeypatch.setenv("PREDICT_TIMEOUT_SECONDS", "0.5")
+    stuck = "    import threading\n\n    x[0] and threading.Event().wait()\n    return {"
+    edit(make_project(tmp_path), "    return {", stuck)
+    edit(tmp_path, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
+    with standalone_grpc(tmp_path) as client:
+        assert client.infer([("x", "FP32", [1], [1.0])], model="adder").kind == "DEADLINE_EXCEEDED"
+        assert client.infer([("x", "FP32", [1], [0.0])], model="adder").kind == "ok"
