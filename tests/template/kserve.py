@@ -14,7 +14,6 @@ STANDARD = ["inferenceservice", "servingruntime"]
 EVERY = [*STANDARD, *KNATIVE]
 # Members of an InferenceService's predictor that are not members of a pod.
 OWN_MEMBERS = {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "timeout", "autoScaling", "model"}
-OWN_MEMBERS |= {"canaryTrafficPercent"}
 MODELS = "/mnt/models"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-UPGRADE = "helm upgrade open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml"
+UPGRADE = "helm upgrade open-inference-service deploy/helm --wait --timeout 10m --values iris.yaml"
 # They need docker, a cluster, the template's address or packages. test_blocks.py checks them without running them.
 LISTED = {
     "README.md": [
@@ -31,7 +31,7 @@ LISTED = {
         "kubectl apply -f deploy/kserve/inferenceservice.yaml",
     ],
     "docs/guides/canary.md": [
-        "helm upgrade --install open-inference-service deploy/helm --wait --timeout 10m --values my-values.yaml",
+        "helm upgrade --install open-inference-service deploy/helm --wait --timeout 10m --values iris.yaml",
         f"{UPGRADE} --values canary.yaml",
         f"{UPGRADE} --values canary.yaml \\\n  --set canary.weight=50,canary.replicaCount=3",
         f"{UPGRADE} --values canary.yaml \\\n  --set canary.weight=50,canary.replicaCount=3,image.tag=0.2.0",
