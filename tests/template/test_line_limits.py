@@ -22,7 +22,7 @@ LIMITS = {
     "protocol": 1260,
     "codecs": 775,
     "config": 350,
-    "inference": 1573,
+    "inference": 1571,
     "observability": 702,
     "rest": 700,
     "ui": 480,
