@@ -52,7 +52,7 @@ def pickle_remedy(error: Exception) -> str:
     module = "sklearn" if version else [*re.findall(r"module (?:named )?'(\w+)", str(error)), place][0]
     name, *_ = packages_distributions().get(module, [""])
     if name and not (ROOT / module).exists() and (version or any(map(READERS.search, steps))):
-        return f". In install_requires in setup.cfg, pin the version that wrote the file: {name}=={version or 'VERSION'}"
+        return f". In install_requires (setup.cfg), pin the version that wrote the file: {name}=={version or 'VERSION'}"
     return ""
 
 

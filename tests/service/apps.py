@@ -35,10 +35,7 @@ def wait_for(path: Path) -> None:
 
 
 def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any], Any]) -> Flask:
-    """Return a service whose predict() creates the file FOLDER/NAME.begun, and then waits for FOLDER/go.
-
-    `functions` are optional functions of predict.py.
-    """
+    """Return a service whose predict() creates the file FOLDER/NAME.begun, and then waits for FOLDER/go."""
     inputs = [MetadataTensor("folder", "BYTES", [1]), MetadataTensor("name", "BYTES", [1])]
 
     def predict(_: Any, folder: np.ndarray, name: np.ndarray) -> np.ndarray:
@@ -49,47 +46,7 @@ def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any]
         wait_for(place / "go")
         return name
 
-    module = models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict, load)
-    vars(module).update(functions)
-    return create_app(module=module)
-
-
-def unloading() -> Flask:
-    """Return the same service with an unload(), which adds the PID to FOLDER/unloads and raises an exception.
-
-    If FOLDER/slow exists, load() waits for FOLDER/loaded.
-    """
-    place = Path(os.environ["FOLDER"])
-
-    def load() -> None:
-        (place / "load.begun").touch()
-        if (place / "slow").exists():
-            wait_for(place / "loaded")
-
-    def unload(_: Any) -> None:
-        with (place / "unloads").open("a") as file:
-            file.write(f"{os.getpid()}\n")
-        raise RuntimeError("unload() has failed")
-
-    return waiting(load, unload=unload)
-
-
-def checked() -> Flask:
-    """Return the same service with an is_healthy(), which adds a line to FOLDER/checks.
-
-    If FOLDER/problem exists, is_healthy() raises an exception with its text, or returns False if it is empty.
-    """
-    place = Path(os.environ["FOLDER"])
-
-    def is_healthy(_: Any) -> bool:
-        with (place / "checks").open("a") as file:
-            file.write("\n")
-        text = (place / "problem").read_text() if (place / "problem").exists() else None
-        if text:
-            raise RuntimeError(text)
-        return text is None
-
-    return waiting(is_healthy=is_healthy)
+    return create_app(module=models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict, load, **functions))
 
 
 def loading() -> Flask:
@@ -301,10 +258,9 @@ def versioned() -> Flask:
 
     load() adds a line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is "broken",
     load() raises an exception. "threaded" starts a thread, and "parent" waits for a child process. "half" waits for
-    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB. The progress of
-    load() is logged every 0.1 s.
+    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB.
     """
-    data_plane.LOG_SECONDS = 0.1
+    data_plane.LOG_SECONDS = 0.1  # interval of log messages during load()
     outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
 

@@ -10,12 +10,17 @@ import numpy as np
 from app.api import InvalidInput, MetadataTensor, ModelMetadata
 
 
-def model(inputs: list[MetadataTensor], outputs: list[MetadataTensor], predict: Any, load: Any = lambda: None) -> Any:
-    """Return a replacement of the module app/predict.py."""
+def model(
+    inputs: list[MetadataTensor],
+    outputs: list[MetadataTensor],
+    predict: Any,
+    load: Any = lambda: None,
+    **functions: Any,
+) -> Any:
+    """Return a replacement of the module app/predict.py. `functions` are optional functions of it."""
     metadata = ModelMetadata("test", "1", "tests", inputs, outputs)
-    return SimpleNamespace(
-        __name__="test model", METADATA=metadata, load=load, warm_up=lambda model: None, predict=predict
-    )
+    functions = {"warm_up": lambda model: None, **functions}
+    return SimpleNamespace(__name__="test model", METADATA=metadata, load=load, predict=predict, **functions)
 
 
 def echo(datatype: str, shape: list[int]) -> Any:

@@ -46,7 +46,7 @@ def test_pickle_of_another_version(
     folder = install(tmp_path / "site-packages", package, "base", new)
     done = check(tmp_path, f"from {package}.{old} import Shape", tmp_path / "old", folder)
     assert done.startswith(f"load(): app/predict.py, {error}")
-    assert done.endswith(f". In install_requires in setup.cfg, pin the version that wrote the file: {requirement}")
+    assert done.endswith(f". In install_requires (setup.cfg), pin the version that wrote the file: {requirement}")
 
 
 def test_pickle_of_script(tmp_path: Path) -> None:
