@@ -49,8 +49,14 @@ def test_worker_with_stuck_calls_is_replaced_without_outage(stack: ExitStack, tm
     client = serve(stack, tmp_path, PREDICT_TIMEOUT_SECONDS=2, MAX_CONCURRENCY=8)
     (old,) = workers(client.service)
     load = Load(client, stack)
+    (tmp_path / "wait").touch()
+    (tmp_path / "load.begun").unlink()
     calls = {protocol: client.pool.submit(infer, client, protocol, STUCK) for protocol in BOTH}
     assert {protocol: call.result() for protocol, call in calls.items()} == timed_out(2)
+    wait_for((tmp_path / "load.begun").exists)
+    done = load.kinds["ok"]
+    wait_for(lambda: load.kinds["ok"] > done + 100)
+    (tmp_path / "wait").unlink()
     wait_for(lambda: len(workers(client.service)) == 1 and old not in workers(client.service))
     assert load.stop().keys() <= {"ok", "refused"}, load.kinds
     assert load.probes.keys() == {200}, load.probes
