@@ -43,17 +43,17 @@ def import_remedy(module: str) -> str:
 
 def pickle_remedy(error: Exception) -> str:
     """Return advice if a script, or another version of a package, wrote the pickle that causes the error, or ""."""
-    if found := re.match(r"(?=.*module '[\w.]*__main__').*(?:attribute|path) '(\S+)'", str(error)):
+    text, steps = str(error), extract_tb(error.__traceback__)
+    if "__main__" in text and (found := re.search(r"(?:attribute|path) '(\S+)'", text)):
         return f". Define {found[1]} in a module of the project, such as app/features.py, and save the model again"
-    steps = [f"{step.filename} {step.line}" for step in extract_tb(error.__traceback__)]
-    seen = str(getattr(sys.modules.get("sklearn.base"), "__warningregistry__", ""))  # InconsistentVersionWarning
-    version = "".join(re.findall(r"unpickle estimator \S+ from version (\S+)", seen)[:1])
-    place = "".join(steps[-1:]).rpartition("site-packages/")[2].partition("/")[0]
-    module = "sklearn" if version else [*re.findall(r"module (?:named )?'(\w+)", str(error)), place][0]
-    name, *_ = packages_distributions().get(module, [""])
-    if name and not (ROOT / module).exists() and (version or any(map(READERS.search, steps))):
-        return f". In install_requires (setup.cfg), pin the version that wrote the file: {name}=={version or 'VERSION'}"
-    return ""
+    pin = ". In install_requires (setup.cfg), pin the version that wrote the file"
+    warnings = str(getattr(sys.modules.get("sklearn.base"), "__warningregistry__", ""))
+    if version := re.search(r"unpickle estimator \S+ from version (\S+)", warnings):  # scikit-learn fails later
+        return f"{pin}: scikit-learn=={version[1]}"
+    is_read = any(READERS.search(f"{step.filename} {step.line}") for step in steps)
+    found = re.search(r"module (?:named )?'(\w+)", text) or re.search(r"site-packages/(\w+)", steps[-1].filename)
+    names = packages_distributions().get(found[1], []) if is_read and found and not (ROOT / found[1]).exists() else []
+    return f"{pin}: {names[0]}==VERSION" if names else ""
 
 
 def find_location(error: BaseException) -> str | None:

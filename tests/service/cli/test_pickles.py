@@ -34,7 +34,7 @@ class InconsistentVersionWarning(UserWarning):
         ("shapes", "base", RENAMED, "line 21: AttributeError: ", "shapes==VERSION"),
         ("shapes", "old", SHAPE, "line 21: ModuleNotFoundError: No module named 'shapes.old'", "shapes==VERSION"),
         ("shapes", "base", INCOMPATIBLE, "line 21: KeyError: 'side'", "shapes==VERSION"),
-        ("sklearn", "base", WARNING, "line 22: AttributeError: 'Shape' object has no attribute", "sklearn==1.5.2"),
+        ("sklearn", "base", WARNING, "line 22: AttributeError: 'Shape' object has no attribute", "scikit-learn==1.5.2"),
     ],
     ids=["class", "module", "state", "warning"],
 )
