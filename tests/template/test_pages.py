@@ -44,6 +44,7 @@ def test_every_setting_is_listed(field: Any) -> None:
         "model_version": "version in METADATA",
         "preload_model": "`off`",
         "ui_enabled": "`on`",
+        "devices": "",
         "disable_optimizations": "",
     }
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")
