@@ -47,7 +47,7 @@ def pre_request(worker, request):
 
 
 def pre_fork(server, worker):
-    gunicorn_hooks.prepare_fork(server, worker)
+    gunicorn_hooks.prepare_fork(server, worker, settings)
 
 
 def post_fork(server, worker):
@@ -64,7 +64,7 @@ def child_exit(server, worker):
 
 def worker_exit(server, worker):
     if lifecycle := getattr(worker, "lifecycle", None):
-        lifecycle.close()
+        server.exit_status = lifecycle.close()
 
 
 def on_exit(server):

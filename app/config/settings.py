@@ -76,6 +76,14 @@ def web_origins(text: str) -> frozenset[str]:
     return names
 
 
+def gpus(text: str) -> tuple[str, ...]:
+    """Parse indexes or UUIDs of GPUs, separated by commas."""
+    names = tuple(text.replace(" ", "").split(","))
+    if not all(name.isdecimal() or name.startswith(("GPU-", "MIG-")) for name in names):
+        raise ValueError("indexes or UUIDs of GPUs, such as 0,1")
+    return names
+
+
 def address(text: str) -> str:
     """Validate an IP address or a host name."""
     try:
@@ -110,6 +118,7 @@ class Settings:
     http_port: int = setting(8080, number(int, 1, 65535), "Port of the REST server")
     grpc_port: int = setting(8081, number(int, 1, 65535), "Port of the gRPC server")
     workers: int = setting(usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model")
+    devices: tuple[str, ...] = setting((), gpus, "GPUs, such as `0,1`. Each worker uses one")
     preload_model: bool = setting(False, on_off, "Load the model once and share its memory: `on` or `off`")
     max_concurrency: int = setting(4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker")
     max_queue_size: int = setting(64, number(int, 0, 4096), "Maximum queued requests per worker. Others get status 503")
@@ -173,11 +182,12 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             except ValueError as error:
                 value = "" if variable == "API_KEYS_FILE" else f", got {text!r}"  # may be a key by mistake
                 faults.append(f"{variable}: invalid value. Expected {error}{value}.")
-    settings = Settings(**values)
+    settings = Settings(**{"workers": len(values["devices"]), **values} if "devices" in values else values)
     if not faults and settings.http_port == settings.grpc_port:
         faults.append(f"GRPC_PORT={settings.grpc_port}: also the value of HTTP_PORT. Expected different ports.")
-    if settings.preload_model and "rolling_reload" in settings.disable_optimizations:
-        faults.append("PRELOAD_MODEL=on: rolling_reload is disabled. Remove it from DISABLE_OPTIMIZATIONS.")
+    if settings.preload_model and (settings.devices or "rolling_reload" in settings.disable_optimizations):
+        other = "DEVICES" if settings.devices else "rolling_reload in DISABLE_OPTIMIZATIONS"
+        faults.append(f"PRELOAD_MODEL=on: not available with {other}. Unset one of them.")
     if faults:
         raise ConfigurationError(" ".join(faults))
     cert, key, client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
@@ -201,3 +211,5 @@ def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -
             yield f"Unknown setting {variable}. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too."
+    if len(settings.devices) > settings.workers:
+        yield f"DEVICES has {len(settings.devices)} devices, but WORKERS is {settings.workers}. Increase WORKERS."

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import sys
+from collections import Counter
 from typing import Any, NoReturn
 
 from gunicorn import glogging
@@ -19,7 +20,7 @@ from app.runtime.deferred_load import is_load_deferred
 from app.runtime.preload import PreloadingArbiter
 from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
-from app.server.shared_state import ENDED, SharedState
+from app.server.shared_state import ENDED, STOPPING, SharedState
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
 
@@ -86,17 +87,25 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
         exit_with_error(problem)
 
 
-def prepare_fork(server: Arbiter, worker: Any) -> None:
-    """Assign a slot for metric files to a new worker, and prepare the memory for copy-on-write."""
+def prepare_fork(server: Arbiter, worker: Any, settings: Settings) -> None:
+    """Assign a slot for metric files and a device to a new worker, and prepare the memory for copy-on-write."""
     worker.slot = find_free_slot([other.slot for other in server.WORKERS.values()])
+    running = [(other.age, other.device) for other in server.WORKERS.values() if shared.state(other.age) < STOPPING]
+    newest = sorted(running, reverse=True)[: server.num_workers - 1]  # a reload replaces the others
+    used = Counter(device for _, device in newest)
+    worker.device = min(settings.devices, key=used.__getitem__, default=None)
     gc.collect()
     release_free_memory()
     gc.freeze()  # otherwise, garbage collection in a worker writes to these objects, which copies their pages
 
 
 def prepare_worker(worker: Any) -> None:
-    """Set up logging and metrics in this process, and defer load(). Call this after the fork."""
+    """Set up logging, metrics and the device of this process, and defer load(). Call this after the fork."""
     log.handler.start()
+    if worker.device:
+        os.environ["CUDA_VISIBLE_DEVICES"] = worker.device  # before the model's libraries are imported
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        logger.info("Worker %d uses device %s", os.getpid(), worker.device)
     take_slot(worker.slot)
     is_load_deferred.set(True)
 

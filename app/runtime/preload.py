@@ -1,16 +1,20 @@
 """PRELOAD_MODEL: the master loads the model before it forks workers, so that they share the model's memory."""
 
+import atexit
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from gunicorn.errors import HaltServer
 
 from app.inference.startup_errors import describe_error, exc_info_of
+from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
 from app.server.arbiter import RollingArbiter
 
@@ -22,10 +26,12 @@ class PreloadingArbiter(RollingArbiter):
     loading: threading.Thread | None = None
     error: BaseException | None = None
     needs_load = True
+    exit_status: int | None = None  # set when this process, the master or a worker, exits
 
     def manage_workers(self) -> None:
         if not self.worker_age:  # before the first fork
             is_load_deferred.set(True)
+            atexit.register(self.exit)  # called last, because the model registers its functions later
             with suppress(BaseException):  # the worker fails in the same way and reports it
                 self.plane = self.app.wsgi().extensions["service"].plane
             super().spawn_worker()
@@ -42,11 +48,24 @@ class PreloadingArbiter(RollingArbiter):
         """Fork a worker, except during a load. The worker would wait forever for the OpenMP threads of the load."""
         if self.loading is None:
             super().spawn_worker()
+            if self.worker_age == self.renewed_at + 1:  # the first worker since the load
+                self.warn_about_threads()
+
+    def warn_about_threads(self) -> None:
+        """Log the native threads that remain after a fork. Some libraries, such as OpenBLAS, end theirs before it."""
+        own = {str(thread.native_id) for thread in threading.enumerate()}
+        with suppress(OSError):  # a thread has ended, or the system has no /proc
+            files = [task / "comm" for task in Path("/proc/self/task").iterdir() if task.name not in own]
+            if names := {file.read_text().strip() for file in files} - {"jemalloc_bg_thd"}:  # restarted after a fork
+                remedy = "If workers need them, set PRELOAD_MODEL=off. For onnxruntime, set ORT_DISABLE_TELEMETRY=1"
+                self.log.warning("Native threads only in the master: %s. %s", ", ".join(sorted(names)), remedy)
 
     def load(self) -> None:
         self.error = None
         try:
             self.plane.load()
+            if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+                raise ConfigurationError("Workers cannot use CUDA, because the master has. Set PRELOAD_MODEL=off.")
             gc.unfreeze()  # so that a previous model is collected before the next fork
         except BaseException as error:
             self.error = error
@@ -61,10 +80,10 @@ class PreloadingArbiter(RollingArbiter):
         if self.error is None:
             self.replace_workers()
             return
-        then = "Keeping the current workers" if self.plane.is_loaded else "The service does not start"
+        then = "Keeping the current workers" if self.has_served else "The service does not start"
         problem = describe_error(self.error)
         self.log.error("load() failed: %s. %s", problem, then, exc_info=exc_info_of(self.error))
-        if not self.plane.is_loaded:
+        if not self.has_served:
             self.has_failed, self.shared.reason = True, f"load() failed: {problem}"
             raise HaltServer(None, self.WORKER_BOOT_ERROR)
 
@@ -78,10 +97,17 @@ class PreloadingArbiter(RollingArbiter):
             super().reap_workers()
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
-        """Halt without waiting for a load, which could crash while the interpreter shuts down."""
+        """Halt without waiting for the model's threads. A load could crash while the interpreter shuts down."""
+        self.exit_status = exit_status
         try:
             super().halt(reason, exit_status)
         finally:
-            if self.loading:
-                logging.shutdown()
-                os._exit(exit_status)
+            if threading.active_count() > 1:
+                self.exit()
+
+    def exit(self) -> None:
+        """Exit without native destructors. They could wait for a thread, which no longer exists after a fork."""
+        if self.exit_status is not None:
+            sys.stdout.flush()
+            logging.shutdown()
+            os._exit(self.exit_status)

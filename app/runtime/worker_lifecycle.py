@@ -127,8 +127,8 @@ class WorkerLifecycle:
     def is_service_stopping(self) -> bool:
         return self.shared.is_stopping
 
-    def close(self) -> None:
-        """Finish running calls, and write the last metrics, log lines and spans. Called whenever a worker exits."""
+    def close(self) -> int:
+        """Finish running calls, write the last metrics, log lines and spans, and return the worker's exit status."""
         if self.closing is None:
             self.on_stop()
             self.on_drain_end()
@@ -136,11 +136,13 @@ class WorkerLifecycle:
             self.closing.join()
         self.plane.close()
         handler.flush()
-        status = getattr(sys.exc_info()[1], "code", None)
+        code = getattr(sys.exc_info()[1], "code", None)
+        status = code if isinstance(code, int) else 0
         # Exit after one second, because Python would wait for running threads of the model.
-        timer = threading.Timer(1, os._exit, [status if isinstance(status, int) else 0])
+        timer = threading.Timer(1, os._exit, [status])
         timer.daemon = True
         timer.start()
+        return status
 
 
 def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> None:

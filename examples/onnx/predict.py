@@ -32,6 +32,7 @@ EXAMPLE = {  # a zero, for the warm-up call, for the startup message and for the
     ]
 }
 LONGEST_SIDE = 1024
+PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]  # in order of preference
 
 
 def load():
@@ -39,7 +40,8 @@ def load():
     settings = read_settings()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))
-    return onnxruntime.InferenceSession(settings.model_file("digits.onnx"), options, ["CPUExecutionProvider"])
+    providers = [each for each in PROVIDERS if each in onnxruntime.get_available_providers()]
+    return onnxruntime.InferenceSession(settings.model_file("digits.onnx"), options, providers)
 
 
 def predict(session, image: list[bytes]):

@@ -21,6 +21,7 @@ METADATA = ModelMetadata(
     outputs=[MetadataTensor("forecast", "FP32", [-1, 12])],
 )
 EXAMPLE = {"history": [[50 + month for month in range(24)]]}  # for the warm-up and the startup message
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FEWEST, MOST = 24, 120  # minimum number of months, and maximum number of months that the model uses
 
 
@@ -41,8 +42,8 @@ class Forecaster(nn.Module):
 def load():
     """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     model = Forecaster()
-    model.load_state_dict(torch.load(model_file("passengers.pt"), "cpu", weights_only=True))
-    return model.eval()
+    model.load_state_dict(torch.load(model_file("passengers.pt"), DEVICE, weights_only=True))
+    return model.to(DEVICE).eval()
 
 
 @torch.inference_mode()
@@ -55,4 +56,4 @@ def predict(model, history: np.ndarray):
         raise InvalidInput(subject="history", expected=f"at least {FEWEST} months", got=history.shape[1])
     if not (np.isfinite(history) & (history > 0)).all():
         raise InvalidInput("History: invalid data. Expected positive numbers without missing values.")
-    return {"forecast": model(torch.from_numpy(history[:, -MOST:])).numpy()}
+    return {"forecast": model(torch.from_numpy(history[:, -MOST:]).to(DEVICE)).cpu().numpy()}

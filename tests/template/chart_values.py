@@ -91,6 +91,7 @@ FEATURES: dict[str, Values] = {
     "grpc probes": {"probeProtocol": "grpc"},
     "recreated": {"strategy": {"type": "Recreate"}, "replicaCount": 3},
     "account": {"serviceAccount": {"create": False, "name": "mine"}},
+    "gpus": {"gpus": 2, "resources": {"requests": None, "limits": None}},
     "placement": {
         "nodeSelector": {"gpu": "yes"},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],

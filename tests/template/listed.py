@@ -42,6 +42,11 @@ LISTED = {
         "kubectl get inferenceservice open-inference-service \\\n"
         "  -o jsonpath='{.status.components.predictor.traffic[?(@.tag==\"latest\")].url}'",
     ],
+    "docs/guides/gpus.md": [
+        "docker run --rm --gpus all -e DEVICES=0,1 -p 127.0.0.1:8080:8080 -p 127.0.0.1:8081:8081 "
+        "open-inference-service:0.1.0",
+        "helm upgrade --install NAME deploy/helm --values gpus.yaml",
+    ],
     "docs/guides/large-models.md": ["helm upgrade --install NAME deploy/helm --values large-model.yaml"],
     "docs/guides/secrets.md": [
         "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",

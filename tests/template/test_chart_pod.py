@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.config.settings import Settings
+from app.config.settings import Settings, read_settings
 from app.observability.metric_files import WORKER_BYTES
 from app.version import __version__
 
@@ -53,6 +53,16 @@ def test_memory_and_disk_are_limited(render: Render):
     assert 16 * WORKER_BYTES < size(folders["shm"]["emptyDir"]["sizeLimit"]) < size(limits["memory"])
     shm = volumes(render(shm={"sizeLimit": "1Gi"}))["shm"]["emptyDir"]
     assert shm == {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+def test_gpus_set_limit_and_devices(render: Render):
+    """`gpus` sets the limit for GPUs and DEVICES, and keeps the other resources. By default, neither is set."""
+    default, manifests = container_of(render()), render(gpus=2)
+    assert "DEVICES" not in environment(default)
+    limits = container_of(manifests)["resources"]["limits"]
+    assert limits == {**default["resources"]["limits"], "nvidia.com/gpu": 2}
+    assert read_settings(environment(container_of(manifests))).devices == ("0", "1")
+    assert container_of(render(gpus=1, resources=None))["resources"] == {"limits": {"nvidia.com/gpu": 1}}
 
 
 def test_probes_are_distinct(render: Render):

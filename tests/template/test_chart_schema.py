@@ -50,6 +50,7 @@ REFUSED_BY_SCHEMA = [
     ({"ingress": {"paths": []}}, "ingress.paths"),
     ({"httpRoute": {"parentRefs": [{"namespace": "edge"}]}}, "httpRoute.parentRefs.0"),
     ({"resources": {"limit": {"cpu": "1"}}}, "limit"),
+    ({"gpus": 0.5}, "gpus"),
     ({"resources": {"limits": {"memory": "2 Gi"}}}, "resources.limits.memory"),
     ({"model": {"initContainer": {"resources": {"requests": {"cpu": "one"}}}}}, "resources.requests.cpu"),
     ({"tmp": {"sizeLimit": "1ki"}}, "tmp.sizeLimit"),
@@ -98,6 +99,11 @@ REFUSED_IN_WORDS = [
     (
         {"config": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]},
         "extraEnv: WORKERS is also in config",
+    ),
+    ({"gpus": 1, "resources": {"limits": {"nvidia.com/gpu": 1}}}, "gpus: resources.limits has nvidia.com/gpu, too."),
+    *(
+        ({"gpus": 1, "config": {"PRELOAD_MODEL": on}}, "gpus: not available with config.PRELOAD_MODEL.")
+        for on in (True, "on")
     ),
     ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
     ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "autoscaling: missing target"),

@@ -20,6 +20,7 @@ from .manifests import CHART, DEPLOY, Render, container_of, environment, pod_of
 OF_THE_CHART = {
     "HTTP_PORT",
     "GRPC_PORT",
+    "DEVICES",
     "MODEL_DIR",
     "TLS_CERT_FILE",
     "TLS_KEY_FILE",

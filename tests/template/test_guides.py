@@ -30,7 +30,7 @@ from .guides import (
     run_command,
     run_guide,
 )
-from .manifests import Render
+from .manifests import Render, container_of, environment
 
 # The tests of these pages start other servers, or need other packages. test_guide_proxies.py tests the proxies.
 OTHER_TESTS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "mlflow", "nginx", "secrets"}
@@ -168,6 +168,14 @@ def test_secrets(tmp_path: Path, linked_project: Path, render: Render) -> None:
     assert variables["WEIGHTS_TOKEN_FILE"] == f"{mounts[secrets['weights-token']]}/token"
     created = re.findall(r"create secret generic (\S+) --from-file=(\S+)=(\S+)", (GUIDES / "secrets.md").read_text())
     assert created == [("api-keys", "keys.txt", "secrets/keys.txt"), ("weights-token", "token", "secrets/token.txt")]
+
+
+def test_gpus_values(render: Render) -> None:
+    """The chart accepts the values of the page, which give each pod two GPUs and need no others in a rollout."""
+    manifests = render(**yaml.safe_load(read_guide("gpus").files["gpus.yaml"]))
+    container = container_of(manifests)
+    assert (container["resources"]["limits"]["nvidia.com/gpu"], environment(container)["DEVICES"]) == (2, "0,1")
+    assert manifests["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
 def test_large_models_values(render: Render) -> None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("library", "app"), [("sklearn", "boosting"), ("xgboost", "xgboosting"), ("torch", "network")])
 def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
-    """After load() used four threads in the parent, predict() returns the same result in each worker concurrently."""
+    """After load() used four threads in the master, each worker returns the same result, and no warning is logged."""
     pytest.importorskip(library)
     settings = {"PRELOAD_MODEL": "on", "WORKERS": 2, "OMP_NUM_THREADS": 4}
     with gunicorn(ROOT, f"tests.template.openmp:{app}()", **settings) as service:
@@ -27,6 +27,7 @@ def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
             return outputs["pid"][2][0]
 
         wait_for(lambda: len(workers(service)) == 2)
+        assert "Native threads" not in service.log()
         with ThreadPoolExecutor(4) as pool:
             for _ in range(20):
                 if set(pool.map(check_prediction, range(20))) == workers(service):

@@ -45,6 +45,7 @@ def test_every_setting_is_listed(field: Any) -> None:
         "preload_model": "`off`",
         "ui_enabled": "`on`",
         "cors_origins": "",
+        "devices": "",
         "disable_optimizations": "",
     }
     default = words.get(field.name, "" if field.default is None else f"`{field.default}`")

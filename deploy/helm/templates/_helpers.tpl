@@ -118,6 +118,15 @@ ipFamilies:
 {{- end }}
 {{- end -}}
 
+{{/* Resources of the service, with the limit for .Values.gpus. */}}
+{{- define "service.resources" -}}
+{{- $resources := .Values.resources | default dict | deepCopy -}}
+{{- with .Values.gpus -}}
+{{- $_ := merge $resources (dict "limits" (dict "nvidia.com/gpu" .)) -}}
+{{- end -}}
+{{- toYaml $resources -}}
+{{- end -}}
+
 {{/* Fields of the service's pods and the pods of `helm test`. */}}
 {{- define "service.pod" -}}
 serviceAccountName: {{ include "service.serviceAccountName" . | quote }}

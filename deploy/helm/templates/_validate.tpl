@@ -1,7 +1,7 @@
 {{/* Reject values that the schema accepts, but that do not work together. */}}
 {{- define "service.validate" -}}
 {{- include "service.validateRenamed" . -}}
-{{- $own := list "HTTP_PORT" "GRPC_PORT" "MODEL_DIR" "TLS_CERT_FILE" "TLS_KEY_FILE" "TLS_CLIENT_CA_FILE" "API_KEYS_FILE" -}}
+{{- $own := list "HTTP_PORT" "GRPC_PORT" "DEVICES" "MODEL_DIR" "TLS_CERT_FILE" "TLS_KEY_FILE" "TLS_CLIENT_CA_FILE" "API_KEYS_FILE" -}}
 {{- range .Values.extraEnv -}}
 {{- if has .name $own -}}
 {{- fail (printf "extraEnv: %s is reserved. The chart sets it from other values." .name) -}}
@@ -51,6 +51,12 @@
 {{- end -}}
 {{- end -}}
 {{- $resources := .Values.resources | default dict -}}
+{{- if and .Values.gpus (hasKey ($resources.limits | default dict) "nvidia.com/gpu") -}}
+{{- fail "gpus: resources.limits has nvidia.com/gpu, too. Set only gpus." -}}
+{{- end -}}
+{{- if and .Values.gpus (has (toString .Values.config.PRELOAD_MODEL) (list "true" "on")) -}}
+{{- fail "gpus: not available with config.PRELOAD_MODEL. Set PRELOAD_MODEL to off." -}}
+{{- end -}}
 {{- $cpu := or ($resources.requests | default dict).cpu ($resources.limits | default dict).cpu -}}
 {{- range $name := list "autoscaling" "keda" -}}
 {{- $scaler := index $.Values $name -}}

@@ -28,6 +28,8 @@ def test_defaults() -> None:
         ("PRELOAD_MODEL", "0", False),
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
+        ("DEVICES", "0, 1", ("0", "1")),
+        ("DEVICES", "GPU-8932f937,MIG-GPU-8932f937/1/0", ("GPU-8932f937", "MIG-GPU-8932f937/1/0")),
         ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
         ("HEALTH_CHECK_INTERVAL_SECONDS", "0", 0),
         ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
@@ -71,6 +73,8 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("CORS_ORIGINS", "https://app.example.com:443", "a default port"),
         ("CORS_ORIGINS", "http://localhost:3000 *", "origins"),
         ("CORS_ORIGINS", "null", "origins"),
+        ("DEVICES", "cuda:0", "indexes or UUIDs of GPUs"),
+        ("DEVICES", "0,,1", "indexes or UUIDs of GPUs"),
         ("GRPC_PORT", "8080", "also the value of HTTP_PORT"),
     ],
 )
@@ -126,6 +130,25 @@ def test_warns_about_misspelled_settings(variable: str, name: str | None) -> Non
     expected = [f"Unknown setting {variable}. Did you mean {name}?"] if name else []
     assert list(find_warnings(Settings(), {variable: "x"})) == expected
     assert not list(find_warnings(Settings(), {variable: ""}))
+
+
+def test_devices_set_number_of_workers() -> None:
+    """WORKERS defaults to the number of DEVICES. A warning shows that some have no worker."""
+    assert read_settings({"DEVICES": "0,1,2"}).workers == 3
+    fewer = read_settings({"DEVICES": "0,1,2", "WORKERS": "2"})
+    assert fewer.workers == 2
+    assert list(find_warnings(fewer, {})) == ["DEVICES has 3 devices, but WORKERS is 2. Increase WORKERS."]
+    assert not list(find_warnings(read_settings({"DEVICES": "0", "WORKERS": "2"}), {}))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [("DEVICES", "0", "DEVICES"), ("DISABLE_OPTIMIZATIONS", "rolling_reload", "rolling_reload in DISABLE_OPTIMIZ")],
+)
+def test_preload_excludes_other_settings(variable: str, value: str, problem: str) -> None:
+    """PRELOAD_MODEL=on is rejected with a setting that makes it impossible."""
+    with pytest.raises(ConfigurationError, match=f"PRELOAD_MODEL=on: not available with {problem}.*Unset one of them"):
+        read_settings({"PRELOAD_MODEL": "on", variable: value})
 
 
 def test_finds_model_files(tmp_path: Path) -> None:
