@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class Repeater(Timer):
     """Calls a function every `interval` seconds in a thread, until the end of a `with` block."""
 
-    __enter__ = Timer.start
+    __enter__ = Timer.start  # a daemon thread if the calling thread is one
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
