@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from random import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.envelope import parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
-from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput
 from app.version import __version__
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class DataPlane:
         if settings.max_batch_size > 1:
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, adapter.metadata, settings.max_batch_size, delay)
+        self._capture_rate = settings.capture_sample_rate if settings.capture_dir else 0
         self._timeout = settings.request_timeout_seconds
         self._model: Any = None
         self.is_loaded = self.is_warm = self.is_stopping = False
@@ -124,6 +126,9 @@ class DataPlane:
         """Run the model and return its response. Raise InferenceError or one of its subclasses."""
         context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
+        if is_captured := self._capture_rate and random() < self._capture_rate:  # noqa: S311 # nosec B311
+            inputs = [RequestInput.of(x.name, x.datatype, x.data.copy(), x.parameters) for x in request.inputs]
+            context.request = replace(request, inputs=inputs, model_version=served.version)  # predict() may change data
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
@@ -135,7 +140,10 @@ class DataPlane:
             self._adapter.match_inputs(request)  # its errors must not affect other requests of the batch
             outputs, parameters = self.batcher.run(predict, request, context, timeout)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
-        return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+        response = InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+        if is_captured:
+            context.response = response
+        return response
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
         """Return the time limit in seconds: the lower of REQUEST_TIMEOUT_SECONDS and the parameter `timeout`, or None.

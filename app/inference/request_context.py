@@ -26,12 +26,15 @@ class RequestContext:
     own_rows, rows: number of rows in the request and in its batch, or 0 without batching.
     leads: True for the first request of a batch.
     error, failure: error message without data from the client, and class of the exception.
+    request, response: those of a sampled request, for capture, or None.
     traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
     """
 
     # Class attributes, because most requests never change them.
     protocol = status = traceparent = tracestate = ""
     traced: Any = None
+    request: Any = None
+    response: Any = None
     error: str | None = None
     failure: type[BaseException] | None = None
     decoded = started = predicted = ended = 0.0

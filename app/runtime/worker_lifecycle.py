@@ -42,8 +42,10 @@ class WorkerLifecycle:
 
     def start(self) -> None:
         """Load the model in a thread, unless the master does. If no worker is ready, accept probes immediately."""
+        from app.observability.capture import Capture  # imports prometheus_client, which must follow its directory
+
         self.service.metrics.start()
-        self.plane.observer_queue.start(AccessLog(self.settings.log_format))
+        self.plane.observer_queue.start(AccessLog(self.settings.log_format), Capture(self.settings))
         if not self.shared.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade (USR2), old workers serve
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
