@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from orjson import Fragment
+import orjson
 from prometheus_client import Counter
 
 from app.config.settings import Settings
@@ -46,7 +46,7 @@ class Capture(ObserverQueue):
     def write(self, contexts: list[RequestContext]) -> None:
         for context in contexts:
             try:
-                self.append(write_json(self.line(context)) + b"\n")
+                self.append(orjson.dumps(self.line(context), option=orjson.OPT_APPEND_NEWLINE))
             except Exception as error:
                 DROPPED.labels("write_failed").inc()
                 warn_once(f"Cannot capture a request: {error}. Further failures with this cause are only counted")
@@ -82,6 +82,6 @@ class Capture(ObserverQueue):
             return self.tensor(tensor)
         data = head.pop("data")
         if tensor.name not in self.redacted:
-            parts = [write_json(data[start : start + CHUNK])[1:-1] for start in range(0, len(data), CHUNK)]
-            head["data"] = Fragment(b"[" + b",".join(parts) + b"]")
+            starts = range(0, len(data), CHUNK)
+            head["data"] = [orjson.Fragment(write_json(data[each : each + CHUNK])[1:-1]) for each in starts]
         return head

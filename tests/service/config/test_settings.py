@@ -31,6 +31,8 @@ def test_defaults() -> None:
         ("GRPC_MAX_CONNECTION_AGE_SECONDS", "0.5", 0.5),
         ("REQUEST_TIMEOUT_SECONDS", "0.3333333333333333", 1 / 3),
         ("MAX_BATCH_DELAY_MS", "1e-07", 1e-7),  # JSON's notation
+        ("CAPTURE_DIR", "/tmp", Path("/tmp")),
+        ("CAPTURE_SAMPLE_RATE", "0.1", 0.1),
     ],
 )
 def test_reads_values(variable: str, text: str, value: object) -> None:
@@ -58,6 +60,8 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("JSON_NONFINITE", "nan", "error or null"),
         ("LOG_LEVEL", "loud", "DEBUG or INFO"),
         ("MODEL_DIR", "/no/such/folder", "a directory that exists"),
+        ("CAPTURE_DIR", "/no/such/folder", "a directory that exists and is writable"),
+        ("CAPTURE_SAMPLE_RATE", "1.1", "a number from 0 to 1"),
         ("GRPC_PORT", "8080", "also the value of HTTP_PORT"),
     ],
 )
