@@ -18,7 +18,7 @@ from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json, write_tensors
 
-MAX_QUEUED_BYTES, OBJECT_BYTES = 64 * 2**20, 2**12  # of the bodies in the queue, and of the objects of each request
+MAX_QUEUED_BYTES, OBJECT_BYTES = 32 * 2**20, 2**12  # of the queued bodies, and of the objects of each request
 CHUNK = 2**14  # elements per call of orjson, which blocks the threads of requests
 DROPPED = Counter("inference_captures_dropped", "Number of sampled requests that were not captured.", ["reason"])
 

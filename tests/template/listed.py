@@ -29,6 +29,7 @@ LISTED = {
         "helm install open-inference-service deploy/helm --wait --set image.repository=registry.example.com/inference",
         "kubectl apply -f deploy/kserve/inferenceservice.yaml",
     ],
+    "docs/guides/capture.md": ["helm upgrade --install NAME deploy/helm --values capture.yaml"],
     "docs/guides/large-models.md": ["helm upgrade --install NAME deploy/helm --values large-model.yaml"],
     "docs/guides/secrets.md": [
         "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",

@@ -152,7 +152,8 @@ def test_stuck_disk_delays_nothing(tmp_path: Path) -> None:
 
 def test_directory_must_be_writable() -> None:
     """A directory in which this user may not create files is rejected at startup."""
-    code = "import os; from app.config.settings import read_settings; os.getuid() or os.setuid(65534); read_settings()"
+    lines = ["import os", "from app.config.settings import read_settings"]
+    code = "\n".join([*lines, "os.getuid() or os.setuid(65534)  # root may write to any", "read_settings()"])
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "CAPTURE_DIR": "/"}, capture_output=True, text=True
     )
