@@ -36,6 +36,7 @@ def main() -> None:
     # Import now: grpcio reads its log level and NumPy's libraries read their number of threads on import.
     from app.inference.data_plane import DataPlane, import_owner_file
     from app.observability.access_log import AccessLog
+    from app.observability.capture import Capture
     from app.observability.observer_queue import ObserverQueue
     from app.observability.statistics import Statistics
     from app.observability.tracing import make_spans
@@ -46,7 +47,8 @@ def main() -> None:
     except ConfigurationError as error:
         exit_with_error(error, "The application cannot be imported", 4)
     statistics = Statistics(plane)
-    plane.observer_queue.start(statistics.observe, AccessLog(settings.log_format))
+    observers = [statistics.observe, AccessLog(settings.log_format)]
+    plane.observer_queue.start(*observers, *[Capture(settings)] if settings.capture_dir else ())
     serve(plane, Server(plane, settings, statistics), settings)
     plane.close()
     # Exit after one second, because Python would wait for running threads of the model.

@@ -93,9 +93,9 @@ def address(text: str) -> str:
     return text
 
 
-def directory(text: str) -> Path:
-    if not os.path.isdir(text):
-        raise ValueError("a directory that exists")
+def directory(text: str, access: int = os.F_OK) -> Path:
+    if not (os.path.isdir(text) and os.access(text, access)):
+        raise ValueError(f"a directory that exists{' and is writable' * (access == os.W_OK)}")
     return Path(text).resolve()
 
 
@@ -144,6 +144,10 @@ class Settings:
     tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs for client certificates")
     api_keys_file: Path | None = setting(None, readable_file, "File with one API key per line. Enables API keys")
     cors_origins: frozenset[str] = setting(frozenset(), web_origins, "Origins of pages that can call REST, or `*`")
+    capture_dir: Path | None = setting(None, lambda text: directory(text, os.W_OK), "Directory for captured requests")
+    capture_sample_rate: float = setting(1, number(float, 0, 1), "Share of inference requests to capture")
+    capture_max_bytes: int = setting(100 * 2**20, number(int, 1, 2**31 - 1), "Maximum size of a capture file")
+    capture_redact: str | None = setting(None, str, "Tensors to capture without their data, separated by commas")
     disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "Optimizations to disable")
 
     def model_file(self, name: str) -> Path:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from random import random
 from threading import Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.envelope import JsonObject, parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
-from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata
+from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput
 from app.version import __version__
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class DataPlane:
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, adapter.metadata, settings.max_batch_size, delay)
         self._timeout, self._check_seconds = settings.request_timeout_seconds, settings.health_check_interval_seconds
+        self._capture_rate = settings.capture_sample_rate if settings.capture_dir else 0
         self._model: Any = None
         self.is_loaded = self.is_warm = self.is_stopping = False
         self.is_healthy, self.load_seconds, self._at_close = True, 0.0, ExitStack()
@@ -178,6 +180,9 @@ class DataPlane:
         """Run the model and return its response. Raise InferenceError or one of its subclasses."""
         context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
+        if self._capture_rate and random() < self._capture_rate:  # noqa: S311 # nosec B311
+            inputs = [RequestInput.of(x.name, x.datatype, x.data.copy(), x.parameters) for x in request.inputs]
+            context.request = replace(request, inputs=inputs, model_version=served.version)  # predict() may change data
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
@@ -192,7 +197,10 @@ class DataPlane:
             outputs, parameters = self.batcher.run(predict, request, context)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         parameters = {**parameters, **context.response_parameters}
-        return InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+        response = InferenceResponse(chosen, served.name, served.version, request.id, parameters)
+        if context.request is not None:
+            context.response = response
+        return response
 
     def warn_of_ignored(self, parameters: JsonObject) -> None:
         """Log one warning if a request has parameters without effect. Omit names that Triton does not define."""

@@ -57,12 +57,15 @@ class RequestContext:
     headers, parameters: HTTP headers or gRPC metadata, and the parameters of the inference request.
     leads: True for the first request of a batch.
     error, failure: error message without data from the client, and class of the exception.
+    request, response: those of a sampled request, for capture, or None.
     traceparent, tracestate: the client's headers, or empty. With tracing, `traceparent` refers to the span `traced`.
     """
 
     # Class attributes, because most requests never change them.
     protocol = status = traceparent = tracestate = ""
     traced: Any = None
+    request: Any = None
+    response: Any = None
     error: str | None = None
     timeout: float | None = None
     failure: type[BaseException] | None = None

@@ -10,6 +10,7 @@ from app.inference.request_context import RequestContext
 
 INTERVAL_SECONDS = 0.05  # interval between calls of the observers
 CHUNK, PAUSE_SECONDS = 128, 0.001  # contexts per call of an observer, and the pause after it for other threads
+Observer = Callable[[list[RequestContext]], None]
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 class ObserverQueue:
     """Collects the contexts of completed requests, and passes them to `observers` in order and in chunks."""
 
-    def __init__(self, observers: Iterable[Callable[[list[RequestContext]], None]] = ()):
+    def __init__(self, observers: Iterable[Observer] = ()):
         self.observers = [*observers]
         self._contexts: deque[RequestContext] = deque()
         self._lock, self._has_thread = threading.Lock(), False
@@ -29,7 +30,7 @@ class ObserverQueue:
         if not self._has_thread:
             self.flush()
 
-    def start(self, *observers: Callable[[list[RequestContext]], None]) -> None:
+    def start(self, *observers: Observer) -> None:
         """Add `observers`, and start the thread that calls all observers. Call this after the fork."""
         self.observers += observers
         threading.Thread(target=self._run, name="observers", daemon=True).start()

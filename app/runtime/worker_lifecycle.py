@@ -20,6 +20,7 @@ from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
+from app.observability.observer_queue import Observer
 from app.protocol.errors import PredictTimeout
 from app.server.interfaces import Server
 from app.server.shared_state import READY, STOPPING, STUCK, SharedState
@@ -46,10 +47,15 @@ class WorkerLifecycle:
     def start(self) -> None:
         """Load the model in a thread, unless the master does. If no worker is ready, accept probes immediately."""
         self.service.metrics.start()
+        observers: list[Observer] = [AccessLog(self.settings.log_format)]
         if self.settings.predict_timeout_seconds:
             faulthandler.enable()  # gunicorn sends SIGABRT to a worker without a heartbeat
-            self.plane.observer_queue.observers.append(self.replace_if_stuck)
-        self.plane.observer_queue.start(AccessLog(self.settings.log_format))
+            observers.append(self.replace_if_stuck)
+        if self.settings.capture_dir:
+            from app.observability.capture import Capture  # imports prometheus_client, which must follow its directory
+
+            observers.append(Capture(self.settings))
+        self.plane.observer_queue.start(*observers)
         if not self.shared.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade (USR2), old workers serve
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:

@@ -47,6 +47,7 @@ LISTED = {
         "open-inference-service:0.1.0",
         "helm upgrade --install NAME deploy/helm --values gpus.yaml",
     ],
+    "docs/guides/capture.md": ["helm upgrade --install NAME deploy/helm --values capture.yaml"],
     "docs/guides/large-models.md": ["helm upgrade --install NAME deploy/helm --values large-model.yaml"],
     "docs/guides/secrets.md": [
         "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def format_default(setting: Field[Any]) -> str:
         return f". Default: {setting.name.removeprefix('model_')} in METADATA"
     words = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
-    return "" if default == frozenset() else f". Default: {words.get(default, default)}"
+    return "" if default in (None, frozenset()) else f". Default: {words.get(default, default)}"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
@@ -126,13 +127,17 @@ def test_settings_reach_the_service(render: Render):
         "LOG_LEVEL": "DEBUG",
         "LOG_FORMAT": "json",
         "CORS_ORIGINS": "https://app.example.com http://[::1]:3000",
+        "CAPTURE_DIR": "/tmp",
+        "CAPTURE_SAMPLE_RATE": 0.25,
+        "CAPTURE_MAX_BYTES": 2**20,
+        "CAPTURE_REDACT": "name, address",
         "DISABLE_OPTIMIZATIONS": "simdjson, worker",
     }
     assert values.keys() == OWN
     env = environment(container_of(render(config=values)))
     parsed = {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN}
     names = {name: set(re.split(",? ", str(values[name]))) for name in ("CORS_ORIGINS", "DISABLE_OPTIMIZATIONS")}
-    assert parsed == values | names
+    assert parsed == values | names | {"CAPTURE_DIR": Path("/tmp")}
 
 
 def test_default_environment(render: Render):

@@ -178,6 +178,17 @@ def test_gpus_values(render: Render) -> None:
     assert manifests["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
+def test_capture_values(render: Render) -> None:
+    """The chart mounts a volume that the service may write to as CAPTURE_DIR, and the files fit into it."""
+    values = yaml.safe_load(read_guide("capture").files["capture.yaml"])
+    pod = render(**values)["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == variables["CAPTURE_DIR"]]
+    assert mount["name"] in [each["name"] for each in pod["volumes"] if "emptyDir" in each]
+    assert 2 * int(variables["WORKERS"]) * int(variables["CAPTURE_MAX_BYTES"]) == 200 * 2**20
+
+
 def test_large_models_values(render: Render) -> None:
     """The chart passes the settings of the page, and the startup probe permits the minutes that the page names."""
     values = yaml.safe_load(read_guide("large-models").files["large-model.yaml"])

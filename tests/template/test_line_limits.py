@@ -23,7 +23,7 @@ LIMITS = {
     "codecs": 775,
     "config": 356,
     "inference": 1520,
-    "observability": 702,
+    "observability": 772,
     "rest": 700,
     "ui": 480,
     "server": 1250,

@@ -40,6 +40,8 @@ def test_defaults() -> None:
             "https://App.example.com, http://[::1]:3000",
             {"https://app.example.com", "http://[::1]:3000"},
         ),
+        ("CAPTURE_DIR", "/tmp", Path("/tmp")),
+        ("CAPTURE_SAMPLE_RATE", "0.1", 0.1),
     ],
 )
 def test_reads_values(variable: str, text: str, value: object) -> None:
@@ -75,6 +77,8 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("CORS_ORIGINS", "null", "origins"),
         ("DEVICES", "cuda:0", "indexes or UUIDs of GPUs"),
         ("DEVICES", "0,,1", "indexes or UUIDs of GPUs"),
+        ("CAPTURE_DIR", "/no/such/folder", "a directory that exists and is writable"),
+        ("CAPTURE_SAMPLE_RATE", "1.1", "a number from 0 to 1"),
         ("GRPC_PORT", "8080", "also the value of HTTP_PORT"),
     ],
 )
