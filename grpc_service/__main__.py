@@ -47,8 +47,8 @@ def main() -> None:
     except ConfigurationError as error:
         exit_with_error(error, "The application cannot be imported", 4)
     statistics = Statistics(plane)
-    observers = [statistics.observe, AccessLog(settings.log_format)]
-    plane.observer_queue.start(*observers, *[Capture(settings)] if settings.capture_dir else ())
+    captures = [Capture(settings)] if settings.capture_dir else []
+    plane.observer_queue.start(statistics.observe, AccessLog(settings.log_format), *captures)
     serve(plane, Server(plane, settings, statistics), settings)
     plane.close()
     # Exit after one second, because Python would wait for running threads of the model.
