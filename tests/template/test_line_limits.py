@@ -28,7 +28,7 @@ LIMITS = {
     "ui": 480,
     "server": 1250,
     "runtime": 400,
-    "cli": 765,
+    "cli": 860,
     "grpc_service": 1080,
     "top of app": 253,
     "gunicorn.conf.py": 80,
