@@ -90,7 +90,7 @@ def read_sample(path: Path, inputs: dict[str, str]) -> tuple[dict[str, str], str
 
     frame, encoded, tensors, codes, example = pd.DataFrame(), {}, [], {}, "\nEXAMPLE = {"
     if path.suffix == ".csv":
-        frame = pd.read_csv(path, low_memory=False)
+        frame = pd.read_csv(path, low_memory=False, index_col=False)
         frame.columns = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     elif path.suffix == ".parquet":
         frame = pd.read_parquet(path, engine="pyarrow")
