@@ -12,7 +12,7 @@ from app.version import __version__
 
 # Projects without batch_tools do not contain this package.
 BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
-COMMANDS = ("serve", *BATCH_COMMANDS, "info", "check", "doctor", "healthcheck")
+COMMANDS = ("serve", *BATCH_COMMANDS, "info", "describe", "check", "doctor", "healthcheck")
 
 
 class Commands(click.Group):

@@ -111,7 +111,8 @@ def tables(session: Session) -> Iterator[None]:
 
 @contextmanager
 def request_file(session: Session) -> Iterator[None]:
-    """Write the requests that a page names, and set the variables and addresses of a reader."""
+    """Write the files that a page names, and set the variables and addresses of a reader."""
+    (session.folder / "houses.csv").write_text("area,district\n60.0,north\n")
     for name in ("request.json", "body.json"):
         (session.folder / name).write_text(IRIS)
     session.variables["API_KEY"] = "0" * 16
