@@ -1,12 +1,15 @@
 """The describe command: print METADATA for predict.py, from sample inputs or from a model."""
 
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from keyword import kwlist
+from keyword import iskeyword
 from pathlib import Path
-from pprint import pformat
+from textwrap import fill
+from typing import Any
 
 import click
-import orjson
 
 from app.cli.common import BROKEN, Failure
 from app.cli.options import PATH
@@ -15,101 +18,178 @@ from app.protocol.errors import InvalidInput
 
 SAMPLES = (".csv", ".json", ".npy", ".parquet")
 PLATFORMS = {".joblib": "sklearn_joblib", ".onnx": "onnx_onnxv1", ".ubj": "xgboost_ubj"}
-# The types of ONNX, XGBoost and NumPy that do not have the name of the datatype
+Tensors = list[Any]  # of MetadataTensor, which is imported late to keep `--help` fast
+# Datatypes by the names of types in ONNX, XGBoost and NumPy that are not also the name of the datatype.
 DATATYPES = {"float": "FP32", "double": "FP64", "float64": "FP64", "float16": "FP16", "bfloat16": "BF16"}
 DATATYPES |= {"int": "INT64", "i": "BOOL", "c": "BYTES", "string": "BYTES", "str": "BYTES", "str_": "BYTES"}
-OUTPUT = "  # placeholder: declare the result of predict()\n        MetadataTensor('prediction', 'FP64', [-1]),"
 
 
 @click.command(epilog="\b\nExamples:\n  PROGRAM describe rows.csv\n  PROGRAM describe rows.csv --model model.joblib")
 @click.argument("sample", type=PATH, required=False)
 @click.option("--model", type=PATH, help="Model: .joblib, .onnx or .ubj. Loading a .joblib file runs the code in it.")
-@click.option("--name", help="Name of the model.  [default: that of the file]")
-def command(sample: Path | None, model: Path | None, name: str | None) -> None:
+def command(sample: Path | None, model: Path | None) -> None:
     """Print METADATA for app/predict.py, from a table (.csv, .json, .parquet), an array (.npy) or a request (.json)."""
-    if not (file := model or sample):
+    file = model or sample
+    if not file:
         raise click.UsageError("Missing SAMPLE or --model.")
     if (model and model.suffix not in PLATFORMS) or (sample and sample.suffix not in SAMPLES):
         raise click.UsageError("Unknown type of file. Expected .csv, .json, .npy or .parquet. Use --model for a model.")
+    inputs, outputs = read_file(read_model, model) if model else ([], [])
+    inputs, example = read_file(partial(read_sample, known=inputs), sample) if sample else (inputs, {})
+    click.echo(write_code(file, inputs, outputs, example))
+
+
+def read_file(read: Callable[[Path], Any], path: Path) -> Any:
+    """Return the result of `read`. Raise Failure if a library is missing or the file is invalid."""
     try:
-        inputs, outputs = read_model(path := file) if model else ({}, "")
-        inputs, example = read_sample(path := sample, inputs) if sample else (inputs, "")
+        return read(path)
     except ImportError as error:
         raise Failure(f"{path}: {error}. {import_remedy(error.name or '')}", BROKEN) from None
     except Exception as error:  # a pickle can raise any exception
         raise Failure(f"{path}: {describe_error(error)}") from None
-    library, platform, name = "numpy as np", PLATFORMS.get(file.suffix, "python"), name or file.stem
-    parameters = ", ".join(f"{each}: np.ndarray" for each in inputs)
-    if all(", [-1]" in code for code in inputs.values()):
-        library, parameters = "pandas as pd", "frame: pd.DataFrame"
-    elif len(parameters) > 96 or not all(map(str.isidentifier, inputs)) or {*kwlist, "model"} & inputs.keys():
-        parameters = "inputs: dict[str, np.ndarray]"
-    text = f"import {library}\n\nfrom app.api import MetadataTensor, ModelMetadata\n\nMETADATA = ModelMetadata(\n"
-    text += f"    name={name!r},\n    version='1',\n    platform={platform!r},\n    inputs=[{''.join(inputs.values())}"
-    text += f"\n    ],\n    outputs=[{outputs or OUTPUT}\n    ],\n){example}\n\n\ndef predict(model, {parameters}):"
-    for line in f"{text}\n    '''Return the outputs by name.'''".split("\n"):
-        click.echo(line if '"' in line else line.replace("'", '"'))
 
 
-def declare(name: str, kind: str, shape: list[int], content_type: str = "str", gaps: object = None) -> str:
+def declare(name: str, kind: str, shape: Sequence[Any], content_type: str = "str", gaps: bool = False) -> Any:
+    """Return the MetadataTensor for a type of ONNX, XGBoost or NumPy. Only text has a content type and missing values.
+
+    Dimensions that are not numbers are variable.
+    """
+    from app.protocol.types import MetadataTensor
+
     datatype, sizes = DATATYPES.get(kind, kind.upper()), [each if isinstance(each, int) else -1 for each in shape]
-    options = f", content_type={content_type!r}" + ", missing=''" * bool(gaps) if datatype == "BYTES" else ""
-    return f"\n        MetadataTensor({name!r}, {datatype!r}, {sizes}{options}),"
+    options = (content_type, "" if gaps else None) if datatype == "BYTES" else ()
+    return MetadataTensor(name, datatype, sizes, *options)
 
 
-def read_model(path: Path) -> tuple[dict[str, str], str]:
-    """Return the code of the inputs by name, and of the outputs."""
+def read_model(path: Path) -> tuple[Tensors, Tensors]:
+    """Return the inputs and outputs of a model. There are no outputs if the file does not contain them."""
     if path.suffix == ".onnx":
-        model = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
-        inputs = {each.name: declare(each.name, each.type[7:-1], each.shape) for each in model.get_inputs()}
-        return inputs, "".join(declare(each.name, each.type[7:-1], each.shape) for each in model.get_outputs())
+        session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+        nodes = session.get_inputs(), session.get_outputs()
+        inputs, outputs = ([declare(x.name, x.type[len("tensor(") : -1], x.shape) for x in each] for each in nodes)
+        return inputs, outputs
     if path.suffix == ".ubj":
-        model = import_module("xgboost").Booster(model_file=path)
-        count, names = model.num_features(), model.feature_names or []
-        columns = dict(zip(names, model.feature_types or ["float"] * count, strict=False))
-        size = int(orjson.loads(model.save_config())["learner"]["learner_model_param"]["num_class"])
-        outputs = declare("prediction", "float", [-1, size] if size else [-1])
+        booster = import_module("xgboost").Booster(model_file=path)
+        count, names = booster.num_features(), booster.feature_names or []
+        kinds = booster.feature_types or ["float"] * count
+        classes = int(json.loads(booster.save_config())["learner"]["learner_model_param"]["num_class"])
+        outputs = [declare("prediction", "float", [-1, classes] if classes else [-1])]
     else:
         model = import_module("joblib").load(path)
-        columns = dict.fromkeys(getattr(model, "feature_names_in_", []), "double")
-        count, classes = getattr(model, "n_features_in_", -1), getattr(model, "classes_", [])
-        outputs = declare("label", type(classes[0]).__name__, [-1]) if len(classes) else ""
-        outputs += declare("probabilities", "double", [-1, len(classes)]) if outputs else ""
-    inputs = {name: declare(name, kind, [-1]) for name, kind in columns.items()}
-    return inputs or {"features": declare("features", "double", [-1, count])}, outputs
+        count, names = getattr(model, "n_features_in_", -1), getattr(model, "feature_names_in_", [])
+        kinds, labels = ["double"] * len(names), getattr(model, "classes_", [])
+        outputs = [declare("label", type(labels[0]).__name__, [-1])] if len(labels) else []
+        outputs += [declare("probabilities", "double", [-1, len(labels)])] if outputs else []
+    columns = [declare(name, kind, [-1]) for name, kind in zip(names, kinds, strict=False)]
+    return columns or [declare("features", "double", [-1, count])], outputs
 
 
-def read_sample(path: Path, inputs: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Return the code of the inputs by name, and of EXAMPLE. `inputs` are those of the model."""
+def read_sample(path: Path, known: Tensors) -> tuple[Tensors, dict[str, Any]]:
+    """Return the inputs and EXAMPLE. `known` are the inputs of the model, or empty.
+
+    A column has the datatype of the sample, because scikit-learn's models do not know it. Arrays have the model's.
+    """
+    from app.protocol.types import InferenceRequest
+
+    tensors = read_tensors(path, known)
+    if not (tensors and all(each.data.size for each in tensors)):
+        raise InvalidInput("unsuitable sample", expected="a row of values in each column")
+    arrays = {each.name: each for each in known if each.shape != [-1]}
+    message = json.loads(InferenceRequest(tensors).to_http(binary=False, nonfinite="null")[0])
+    pairs = [describe_input(each) for each in message["inputs"]]
+    return [arrays.get(each.name, each) for each, _ in pairs], {each.name: first for each, first in pairs}
+
+
+def read_tensors(path: Path, known: Tensors) -> list[Any]:
+    """Return the tensors of a request, an array or a table. Select the columns of the model, in its order."""
     import numpy as np
-    import pandas as pd
 
     from app.codecs import StringCodec
-    from app.codecs.frames import MOMENT, encode_array, encode_column
+    from app.codecs.frames import encode_array, encode_column
     from app.protocol.types import InferenceRequest, RequestInput
 
-    frame, encoded, tensors, codes, example = pd.DataFrame(), {}, [], {}, "\nEXAMPLE = {"
+    if path.suffix == ".npy":
+        columns = {known[0].name if known else "features": encode_array(np.load(path, mmap_mode="r")[:1])}
+    elif path.suffix == ".json" and isinstance(content := json.loads(path.read_bytes()), dict):
+        return InferenceRequest.from_dict(content).inputs
+    else:
+        frame = read_table(path)
+        frame = frame[[each.name for each in known if each.shape == [-1]] or [*frame]]
+        columns = {str(name): encode_column(column, StringCodec) for name, column in frame.items()}
+    return [
+        RequestInput(name, kind, None, data, {"content_type": text}) for name, (kind, data, text) in columns.items()
+    ]
+
+
+def read_table(path: Path) -> Any:
+    """Return the DataFrame in a file. In JSON, it is a list of objects."""
+    import pandas as pd
+
     if path.suffix == ".csv":
         frame = pd.read_csv(path, low_memory=False, index_col=False)
+        # pandas renames duplicate columns
         frame.columns = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     elif path.suffix == ".parquet":
         frame = pd.read_parquet(path, engine="pyarrow")
-    elif path.suffix == ".npy":
-        encoded = {next(iter(inputs), "features"): encode_array(np.lib.format.open_memmap(path, mode="r")[:1])}
-    elif isinstance(content := orjson.loads(path.read_bytes()), list):
-        frame = pd.DataFrame([{**row} for row in content])
     else:
-        tensors = InferenceRequest.from_dict(content).inputs
-    frame = frame[[*inputs]] if min(len(inputs), len(frame.columns)) > 1 or {*inputs} & {*frame} else frame
-    encoded |= {str(key): encode_column(each, StringCodec) for key, each in frame.items()}
-    tensors += [RequestInput(key, c[0], None, c[1], {"content_type": c[2] or "str"}) for key, c in encoded.items()]
-    if not (frame.columns.is_unique and tensors and all(each.data.size for each in tensors)):
-        raise InvalidInput("unsuitable sample", expected="a row of values, and columns with different names")
-    for each in orjson.loads(InferenceRequest(tensors).to_http(binary=False, nonfinite="null")[0])["inputs"]:
-        name, rows = each["name"], np.array(each["data"], object).reshape(each["shape"])
-        is_date = {bool(MOMENT.fullmatch(str(text))) for text in rows.flat if text is not None} == {True}
-        kind = "datetime" if is_date else each.get("parameters", {}).get("content_type", "str")
-        codes[name] = declare(name, each["datatype"], [-1, *rows.shape[1:]], kind, {None, "NaT"} & {*rows.flat})
-        first = pformat(rows[:1].tolist(), width=max(9, 110 - len(name)), compact=True).replace("\n", "\n       ")
-        example += f"\n    {name!r}: {first},"
-    return codes | {key: code for key, code in inputs.items() if key in codes and ", [-1]" not in code}, example + "\n}"
+        frame = pd.DataFrame([{**row} for row in json.loads(path.read_bytes())])
+    if not frame.columns.is_unique:
+        raise InvalidInput("duplicate column", expected="columns with different names")
+    return frame
+
+
+def describe_input(sent: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the declaration of an input in JSON form, and its first row."""
+    import numpy as np
+
+    from app.codecs.frames import MOMENT, NO_TIME
+
+    rows = np.array(sent["data"], object).reshape(sent["shape"])
+    texts = [each for each in rows.flat if each not in (None, NO_TIME)]
+    is_date = bool(texts) and all(MOMENT.fullmatch(str(each)) for each in texts)
+    kind = "datetime" if is_date else sent.get("parameters", {}).get("content_type", "str")
+    declared = declare(sent["name"], sent["datatype"], [-1, *rows.shape[1:]], kind, len(texts) < rows.size)
+    return declared, rows[:1].tolist()
+
+
+def write_code(file: Path, inputs: Tensors, outputs: Tensors, example: dict[str, Any]) -> str:
+    """Return the beginning of predict.py: imports, METADATA, EXAMPLE and the signature of predict()."""
+    platform, names = PLATFORMS.get(file.suffix, "python"), [each.name for each in inputs]
+    library, parameters = "numpy as np", ", ".join(f"{each}: np.ndarray" for each in names)
+    are_valid = all(each.isidentifier() and not iskeyword(each) and each != "model" for each in names)
+    if all(each.shape == [-1] for each in inputs):
+        library, parameters = "pandas as pd", "frame: pd.DataFrame"
+    elif not are_valid or len(parameters) > 96:
+        parameters = "inputs: dict[str, np.ndarray]"
+    placeholder = "" if outputs else "  # placeholder: declare the result of predict()"
+    lines = [
+        f"import {library}",
+        "",
+        "from app.api import MetadataTensor, ModelMetadata",
+        "",
+        "METADATA = ModelMetadata(",
+    ]
+    lines += [f"    name={to_code(file.stem)},", '    version="1",', f"    platform={to_code(platform)},"]
+    lines += ["    inputs=[", *map(tensor_line, inputs), "    ],", f"    outputs=[{placeholder}"]
+    lines += [*map(tensor_line, outputs or [declare("prediction", "double", [-1])]), "    ],", ")"]
+    lines += ["EXAMPLE = {", *map(example_line, example, example.values()), "}"] if example else []
+    return "\n".join([*lines, "", "", f"def predict(model, {parameters}):", '    """Return the outputs by name."""'])
+
+
+def tensor_line(tensor: Any) -> str:
+    options = [f"content_type={to_code(tensor.content_type)}"] if tensor.content_type else []
+    options += [] if tensor.missing is None else ['missing=""']
+    arguments = to_code(tensor.name), to_code(tensor.datatype), str(tensor.shape), *options
+    return f"        MetadataTensor({', '.join(arguments)}),"
+
+
+def example_line(name: str, values: list[Any]) -> str:
+    line = f"    {to_code(name)}: {to_code(values)},"
+    return line if '"' in to_code(values) else fill(line, 120, subsequent_indent=" " * 8, break_long_words=False)
+
+
+def to_code(value: Any) -> str:
+    """Return a value of JSON as Python code, with text in double quotes."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(to_code, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
