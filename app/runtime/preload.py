@@ -65,7 +65,7 @@ class PreloadingArbiter(RollingArbiter):
         try:
             self.plane.load()
             if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
-                raise ConfigurationError("Workers cannot use CUDA, because the master has. Set PRELOAD_MODEL=off.")
+                raise ConfigurationError("CUDA is initialized, but fails after a fork. Set PRELOAD_MODEL=off.")
             gc.unfreeze()  # so that a previous model is collected before the next fork
             self.log.info("Loaded the model in %.1f s, for all workers", self.plane.load_seconds)
         except BaseException as error:
