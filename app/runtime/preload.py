@@ -65,7 +65,7 @@ class PreloadingArbiter(RollingArbiter):
         try:
             self.plane.load()
             if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
-                raise ConfigurationError("Workers cannot use CUDA, because the master has. Set PRELOAD_MODEL=off.")
+                raise ConfigurationError("CUDA is initialized, but fails after a fork. Set PRELOAD_MODEL=off.")
             gc.unfreeze()  # so that a previous model is collected before the next fork
         except BaseException as error:
             self.error = error
