@@ -74,13 +74,13 @@ class Capture(ObserverQueue):
 
     def tensor(self, tensor: Any) -> dict[str, Any]:
         """Return the JSON object of a tensor. Bytes that are not UTF-8 text become base64 text (C12)."""
+        if tensor.name in self.redacted:
+            return {name: getattr(tensor, name) for name in ("name", "shape", "datatype", "parameters")}
         try:
             ((head,), _) = write_tensors([tensor], binary=False, nonfinite="null")
         except InvalidInput:
             tensor.parameters = {**tensor.parameters, "content_type": "bytes"}
             return self.tensor(tensor)
-        data = head.pop("data")
-        if tensor.name not in self.redacted:
-            starts = range(0, len(data), CHUNK)
-            head["data"] = [orjson.Fragment(write_json(data[each : each + CHUNK])[1:-1]) for each in starts]
-        return head
+        data = head["data"]
+        pieces = [orjson.Fragment(write_json(data[at : at + CHUNK])[1:-1]) for at in range(0, len(data), CHUNK)]
+        return {**head, "data": pieces}
