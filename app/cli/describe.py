@@ -92,8 +92,8 @@ def read_sample(path: Path, known: Tensors) -> tuple[Tensors, dict[str, Any]]:
     from app.protocol.types import InferenceRequest
 
     tensors = read_tensors(path, known)
-    if not (tensors and all(each.data.size for each in tensors)):
-        raise InvalidInput("unsuitable sample", expected="a row of values in each column")
+    if not tensors or len({each.name for each in tensors if each.data.size}) < len(tensors):
+        raise InvalidInput("unsuitable sample", expected="a row of values, and inputs with different names")
     arrays = {each.name: each for each in known if each.shape != [-1]}
     message = json.loads(InferenceRequest(tensors).to_http(binary=False, nonfinite="null")[0])
     pairs = [describe_input(each) for each in message["inputs"]]
@@ -109,16 +109,14 @@ def read_tensors(path: Path, known: Tensors) -> list[Any]:
     from app.protocol.types import InferenceRequest, RequestInput
 
     if path.suffix == ".npy":
-        columns = {known[0].name if known else "features": encode_array(np.load(path, mmap_mode="r")[:1])}
+        columns = [(known[0].name if known else "features", encode_array(np.load(path, mmap_mode="r")[:1]))]
     elif path.suffix == ".json" and isinstance(content := json.loads(path.read_bytes()), dict):
         return InferenceRequest.from_dict(content).inputs
     else:
         frame = read_table(path)
         frame = frame[[each.name for each in known if each.shape == [-1]] or [*frame]]
-        columns = {str(name): encode_column(column, StringCodec) for name, column in frame.items()}
-    return [
-        RequestInput(name, kind, None, data, {"content_type": text}) for name, (kind, data, text) in columns.items()
-    ]
+        columns = [(str(name), encode_column(column, StringCodec)) for name, column in frame.items()]
+    return [RequestInput(name, kind, None, data, {"content_type": text}) for name, (kind, data, text) in columns]
 
 
 def read_table(path: Path) -> Any:
@@ -133,8 +131,6 @@ def read_table(path: Path) -> Any:
         frame = pd.read_parquet(path, engine="pyarrow")
     else:
         frame = pd.DataFrame([{**row} for row in json.loads(path.read_bytes())])
-    if not frame.columns.is_unique:
-        raise InvalidInput("duplicate column", expected="columns with different names")
     return frame
 
 

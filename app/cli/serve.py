@@ -21,7 +21,7 @@ def setting_option(setting: Field[Any]) -> click.Option:
     if isinstance(default, bool):
         shown = "on" if default else "off"
     else:
-        shown = "none" if default in (None, (), frozenset()) else str(default).removeprefix(f"{ROOT}/")
+        shown = "none" if default in (None, ()) else str(default).removeprefix(f"{ROOT}/")
     name, description = setting.name.replace("_", "-"), f"{text}.  [default: {shown}]"
     return click.Option([f"--{name}"], metavar="VALUE", help=description)
 

@@ -23,7 +23,6 @@ OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
 # Former names of settings. Not listed: names of several words that are a prefix of the new name.
 RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
 RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
-ORIGIN = re.compile(r"(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+])(:[0-9]{1,5})?")
 SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
 
 
@@ -60,28 +59,24 @@ def on_off(text: str) -> bool:
     return SWITCH[text.lower()]
 
 
-def optimizations(text: str) -> frozenset[str]:
-    """Parse names from OPTIMIZATIONS, separated by commas or spaces."""
-    names = frozenset(text.replace(",", " ").split())
-    if names - OPTIMIZATIONS:
-        raise ValueError(f"names from {', '.join(sorted(OPTIMIZATIONS))}")
-    return names
+def names(pattern: str, expected: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser for names that match `pattern`, separated by commas or spaces."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(text.replace(",", " ").split())
+        if not all(re.fullmatch(pattern, each) for each in found):
+            raise ValueError(expected)
+        return found
+
+    return parse
 
 
-def web_origins(text: str) -> frozenset[str]:
-    """Parse origins of web pages, separated by commas or spaces, or `*`."""
-    names = frozenset(text.lower().replace(",", " ").split())
-    if names != {"*"} and not all(map(ORIGIN.fullmatch, names)):
-        raise ValueError("* or origins such as https://app.example.com, without a path and a default port")
-    return names
-
-
-def gpus(text: str) -> tuple[str, ...]:
-    """Parse indexes or UUIDs of GPUs, separated by commas."""
-    names = tuple(text.replace(" ", "").split(","))
-    if not all(name.isdecimal() or name.startswith(("GPU-", "MIG-")) for name in names):
-        raise ValueError("indexes or UUIDs of GPUs, such as 0,1")
-    return names
+ORIGINS = names(
+    r"\*|(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+])(:[0-9]{1,5})?",
+    "* or origins such as https://app.example.com, in lower case, without a path and a default port",
+)
+OPTIMIZATION_NAMES = names("|".join(OPTIMIZATIONS), f"names from {', '.join(sorted(OPTIMIZATIONS))}")
+DEVICES = names("[0-9]+|(GPU|MIG)-.+", "indexes or UUIDs of GPUs, such as 0,1")
 
 
 def address(text: str) -> str:
@@ -118,7 +113,7 @@ class Settings:
     http_port: int = setting(8080, number(int, 1, 65535), "Port of the REST server")
     grpc_port: int = setting(8081, number(int, 1, 65535), "Port of the gRPC server")
     workers: int = setting(usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model")
-    devices: tuple[str, ...] = setting((), gpus, "GPUs, such as `0,1`. Each worker uses one")
+    devices: tuple[str, ...] = setting((), DEVICES, "GPUs, such as `0,1`. Each worker uses one")
     preload_model: bool = setting(False, on_off, "Load the model once and share its memory: `on` or `off`")
     max_concurrency: int = setting(4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker")
     max_queue_size: int = setting(64, number(int, 0, 4096), "Maximum queued requests per worker. Others get status 503")
@@ -143,12 +138,14 @@ class Settings:
     tls_key_file: Path | None = setting(None, readable_file, "PEM file of the private key")
     tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs for client certificates")
     api_keys_file: Path | None = setting(None, readable_file, "File with one API key per line. Enables API keys")
-    cors_origins: frozenset[str] = setting(frozenset(), web_origins, "Origins of pages that can call REST, or `*`")
+    cors_origins: tuple[str, ...] = setting((), ORIGINS, "Origins of pages that can call REST, or `*`")
     capture_dir: Path | None = setting(None, lambda text: directory(text, os.W_OK), "Directory for captured requests")
     capture_sample_rate: float = setting(1, number(float, 0, 1), "Share of inference requests to capture")
     capture_max_bytes: int = setting(100 * 2**20, number(int, 1, 2**31 - 1), "Maximum size of a capture file")
-    capture_redact: str | None = setting(None, str, "Tensors to capture without their data, separated by commas")
-    disable_optimizations: frozenset[str] = setting(frozenset(), optimizations, "Optimizations to disable")
+    capture_redact: tuple[str, ...] = setting(
+        (), names(".*", ""), "Tensors to capture without their data, separated by commas"
+    )
+    disable_optimizations: tuple[str, ...] = setting((), OPTIMIZATION_NAMES, "Optimizations to disable")
 
     def model_file(self, name: str) -> Path:
         """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""

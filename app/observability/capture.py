@@ -31,7 +31,7 @@ class Capture(ObserverQueue):
     def __init__(self, settings: Settings):
         super().__init__([self.write])
         self.path, self.max_bytes = f"{settings.capture_dir}/requests-{os.getpid()}.jsonl", settings.capture_max_bytes
-        self.redacted = {each.strip() for each in (settings.capture_redact or "").split(",")}
+        self.redacted = settings.capture_redact
         self.start()
         atexit.register(self.flush)
 

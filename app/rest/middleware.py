@@ -118,7 +118,7 @@ class ContextMiddleware:
 class CorsMiddleware:
     """Lets pages of `origins` read all responses, also errors. It responds to preflight requests, which have no key."""
 
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: frozenset[str]):
+    def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: tuple[str, ...]):
         self.wsgi, self.origins = wsgi, origins
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

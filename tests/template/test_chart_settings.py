@@ -80,7 +80,7 @@ def format_default(setting: Field[Any]) -> str:
         return f". Default: {setting.name.removeprefix('model_')} in METADATA"
     words = {True: "on", False: "off"} if setting.metadata["parse"] is on_off else {}
     default = IMAGE.get(setting.name.upper(), setting.default)
-    return "" if default in (None, frozenset()) else f". Default: {words.get(default, default)}"
+    return "" if default in (None, ()) else f". Default: {words.get(default, default)}"
 
 
 @pytest.mark.parametrize("name", sorted(OWN))
@@ -136,7 +136,8 @@ def test_settings_reach_the_service(render: Render):
     assert values.keys() == OWN
     env = environment(container_of(render(config=values)))
     parsed = {name: SETTINGS[name].metadata["parse"](env[name]) for name in OWN}
-    names = {name: set(re.split(",? ", str(values[name]))) for name in ("CORS_ORIGINS", "DISABLE_OPTIMIZATIONS")}
+    lists = "CORS_ORIGINS", "CAPTURE_REDACT", "DISABLE_OPTIMIZATIONS"
+    names = {name: tuple(re.split(",? ", str(values[name]))) for name in lists}
     assert parsed == values | names | {"CAPTURE_DIR": Path("/tmp")}
 
 

@@ -44,6 +44,7 @@ def test_every_setting_is_listed(field: Any) -> None:
         "model_version": "version in METADATA",
         "preload_model": "`off`",
         "ui_enabled": "`on`",
+        "capture_redact": "",
         "cors_origins": "",
         "devices": "",
         "disable_optimizations": "",

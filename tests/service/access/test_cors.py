@@ -9,7 +9,6 @@ from contextlib import closing
 
 import pytest
 
-from app.config.settings import web_origins
 from tests.service import models
 from tests.service.access.secure_client import INFER, KEY, ROOT
 from tests.service.processes import Running, gunicorn
@@ -81,7 +80,7 @@ def test_other_origin_cannot_read_responses(service: Running, origin: dict[str, 
 
 def test_all_origins(serve) -> None:
     """With `*`, all origins are permitted, and the response does not depend on the origin."""
-    client = serve(models.echo("FP32", [-1]), cors_origins=web_origins("*")).client
+    client = serve(models.echo("FP32", [-1]), cors_origins=("*",)).client
     for headers in ({}, {"Origin": ORIGIN}):
         response = client.get("/v2", headers=headers)
         assert response.headers["Access-Control-Allow-Origin"] == "*"
@@ -99,7 +98,7 @@ def test_no_permission_by_default(serve) -> None:
 
 def test_fast_path_remains_in_use(serve) -> None:
     """The middleware is outside the fast path, which still bypasses Flask, and both add the same headers."""
-    service = serve(models.echo("FP32", [-1]), cors_origins=web_origins(ORIGIN))
+    service = serve(models.echo("FP32", [-1]), cors_origins=(ORIGIN,))
     sent = {"Origin": ORIGIN, "X-Request-Id": "same"}
     first, second = (service.client.post(INFER, data=REQUEST, headers=sent) for _ in range(2))
     assert service.app.wsgi_app.wsgi.wsgi.can_bypass_flask

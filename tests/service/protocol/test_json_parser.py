@@ -172,7 +172,7 @@ def test_disable_optimizations_turns_the_fast_path_off(
             return super().parse(text)
 
     monkeypatch.setattr(json_parser, "simdjson", SimpleNamespace(Parser=Parser))
-    service = serve(models.echo("FP32", [-1]), disable_optimizations=frozenset(disabled))
+    service = serve(models.echo("FP32", [-1]), disable_optimizations=tuple(disabled))
     response = service.client.post("/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING)
     assert response.json["outputs"][0]["data"] == [1, 2.5]
     assert parsed == ([] if disabled else [b"[1, 2.5]"])
