@@ -103,11 +103,11 @@ def read_sample(path: Path, inputs: dict[str, str]) -> tuple[dict[str, str], str
     frame = frame[[*inputs]] if min(len(inputs), len(frame.columns)) > 1 or {*inputs} & {*frame} else frame
     encoded |= {str(key): encode_column(each, StringCodec) for key, each in frame.items()}
     tensors += [RequestInput(key, c[0], None, c[1], {"content_type": c[2] or "str"}) for key, c in encoded.items()]
-    if not (frame.columns.is_unique and tensors and all(each.data.size for each in tensors)):
-        raise InvalidInput("unsuitable sample", expected="a row of values, and columns with different names")
+    if not len({each.name for each in tensors if each.data.size}) == len(tensors) >= max(1, frame.shape[1]):
+        raise InvalidInput("unsuitable sample", expected="a row of values, and inputs with different names")
     for each in orjson.loads(InferenceRequest(tensors).to_http(binary=False, nonfinite="null")[0])["inputs"]:
         name, rows = each["name"], np.array(each["data"], object).reshape(each["shape"])
-        is_date = {bool(MOMENT.fullmatch(str(text))) for text in rows.flat if text is not None} == {True}
+        is_date = any(rows.flat) and all(MOMENT.fullmatch(str(text)) for text in rows.flat if text is not None)
         kind = "datetime" if is_date else each.get("parameters", {}).get("content_type", "str")
         codes[name] = declare(name, each["datatype"], [-1, *rows.shape[1:]], kind, {None, "NaT"} & {*rows.flat})
         first = pformat(rows[:1].tolist(), width=max(9, 110 - len(name)), compact=True).replace("\n", "\n       ")
