@@ -145,7 +145,7 @@ class Stage:
                     key, _, value = variable.partition("=")
                     self.env[key] = string.Template(value).substitute(self.env)
             elif name == "ARG":
-                key, _, value = rest.partition("=")
+                key, _, value = "".join(shlex.split(rest)).partition("=")
                 self.arguments[key] = value
             else:
                 assert name in {"USER", "EXPOSE", "HEALTHCHECK", "CMD", "LABEL", "FROM"}, f"{name} is not known here"

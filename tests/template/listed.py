@@ -48,6 +48,9 @@ LISTED = {
         "helm upgrade --install NAME deploy/helm --values gpus.yaml",
     ],
     "docs/guides/capture.md": ["helm upgrade --install NAME deploy/helm --values capture.yaml"],
+    "docs/guides/images-and-audio.md": [
+        'docker build -f deploy/Dockerfile --build-arg APT_PACKAGES="libgl1 libglib2.0-0t64" -t media:0.1.0 .',
+    ],
     "docs/guides/large-models.md": ["helm upgrade --install NAME deploy/helm --values large-model.yaml"],
     "docs/guides/secrets.md": [
         "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",

@@ -126,6 +126,7 @@ NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/
         {"model_version": "-"},
         {"image_repository": "Not A Repository"},
         {"image_repository": "ghcr.io/you/name:tag"},
+        *({"apt_packages": names} for names in ("libGL1", "libgl1,libglib2.0-0", "libgl1-", "--yes", "a1 $(id)")),
         {"docs_url": "docs"},
         {"docs_url": "https://example.org/a b"},
         *({"image_repository": name} for name in NO_REPOSITORIES[:2]),

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -45,6 +46,13 @@ def predict(model, x: np.ndarray):
     while not Path("/tmp/enough").exists():
         time.sleep(0.01)
     return x
+"""
+
+# Replaces apt-get. It prints its arguments, and no package is called "unknown".
+APT_GET = r"""#!/bin/sh
+echo "$@"
+touch /var/lib/apt/lists/list
+case "$*" in *unknown*) exit 100 ;; esac
 """
 
 UNCOMPILED = """
@@ -150,6 +158,25 @@ def test_image_contains_only_required_files(image: Stage) -> None:
     assert image.shell("find /srv /venv ! -type l ! -perm -o=r").stdout == ""
     without = image.shell(f"python -c '{UNCOMPILED}'")
     assert (without.returncode, without.stdout) == (0, "[]\n")
+
+
+def test_image_installs_system_packages(image: Stage) -> None:
+    """APT_PACKAGES are installed without recommended packages and lists. By default, apt-get does not run."""
+    steps = read_dockerfile(DOCKERFILE.read_text())[-1]
+    (step,) = (rest for name, rest in steps if name == "RUN" and "apt-get" in rest)
+    made = image.shell(f"mkdir -p /tmp/bin /var/lib/apt/lists\ncat > /tmp/bin/apt-get <<'END'\n{APT_GET}END\n")
+    assert (made.returncode, image.shell("chmod +x /tmp/bin/apt-get").returncode) == (0, 0)
+
+    def install(packages: str) -> subprocess.CompletedProcess[str]:
+        environment = {**image.env, "PATH": f"/tmp/bin:{image.env['PATH']}"}
+        return replace(image, env=environment, arguments={"APT_PACKAGES": packages}).shell(step)
+
+    done = install("libgl1 g++")
+    assert (done.returncode, done.stdout) == (0, "update\ninstall --yes --no-install-recommends libgl1 g++\n")
+    assert image.shell("ls /var/lib/apt/lists").stdout == ""
+    assert install("unknown").returncode == 100
+    assert image.arguments["APT_PACKAGES"] == ""
+    assert (install("").returncode, install("").stdout) == (0, "")
 
 
 def test_stale_lock_stops_build(stages: dict[str, Stage], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.template.baking import ROOT, Bake, files
+from tests.template.container import lint_findings, read_dockerfile
 
 
 @pytest.mark.parametrize(("license_name", "author"), [("Apache-2.0", "Ada"), ("MIT", "Ada"), ("BSD-3-Clause", "")])
@@ -48,6 +49,15 @@ client = create_app().test_client()
 print(*(client.get(path).status_code for path in ("/v2", "/", "/v2/docs", "/v2/docs/openapi.json", "/metrics")))
 """
     assert run_in(project, code) == "200 404 404 404 200\n"
+
+
+@pytest.mark.parametrize("packages", ["", "libgl1 libstdc++6"])
+def test_system_packages(bake: Bake, out: Path, packages: str) -> None:
+    """The answer apt_packages is the default of the image's build argument."""
+    assert bake(project_name="System", apt_packages=packages).returncode == 0
+    dockerfile = out / "system/deploy/Dockerfile"
+    assert ("ARG", f'APT_PACKAGES="{packages}"') in read_dockerfile(dockerfile.read_text())[-1]
+    assert lint_findings(dockerfile) == ""
 
 
 def run_in(project: Path, code: str) -> str:
