@@ -1,8 +1,7 @@
 """The describe command: print METADATA for predict.py, from sample inputs or from a model."""
 
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -34,19 +33,14 @@ def command(sample: Path | None, model: Path | None) -> None:
         raise click.UsageError("Missing SAMPLE or --model.")
     if (model and model.suffix not in PLATFORMS) or (sample and sample.suffix not in SAMPLES):
         raise click.UsageError("Unknown type of file. Expected .csv, .json, .npy or .parquet. Use --model for a model.")
-    inputs, outputs = read_file(read_model, model) if model else ([], [])
-    inputs, example = read_file(partial(read_sample, known=inputs), sample) if sample else (inputs, {})
-    click.echo(write_code(file, inputs, outputs, example))
-
-
-def read_file(read: Callable[[Path], Any], path: Path) -> Any:
-    """Return the result of `read`. Raise Failure if a library is missing or the file is invalid."""
     try:
-        return read(path)
+        inputs, outputs = read_model(path := model) if model else ([], [])
+        inputs, example = read_sample(path := sample, inputs) if sample else (inputs, {})
     except ImportError as error:
         raise Failure(f"{path}: {error}. {import_remedy(error.name or '')}", BROKEN) from None
     except Exception as error:  # a pickle can raise any exception
         raise Failure(f"{path}: {describe_error(error)}") from None
+    click.echo(write_code(file, inputs, outputs, example))
 
 
 def declare(name: str, kind: str, shape: Sequence[Any], content_type: str = "str", gaps: bool = False) -> Any:

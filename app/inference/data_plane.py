@@ -22,7 +22,6 @@ from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error
 from app.inference.time_limit import TimeLimit
-from app.inference.triton_extensions import model_config, repository_index
 from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.envelope import JsonObject, parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
@@ -166,11 +165,14 @@ class DataPlane:
 
     def model_config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as metadata() does."""
-        return model_config(self.metadata(name, version), self.optional)
+        return self.metadata(name, version).config(self.optional)
 
     def repository_index(self, ready_only: bool) -> list[dict[str, str]]:
-        """Return the served models with their states (T2)."""
-        return repository_index(self._metadata, self.is_ready, ready_only)
+        """Return the served model and its state (T2), or an empty list if `ready_only` is set and it is not ready."""
+        if ready_only and not self.is_ready:
+            return []
+        state, reason = ("READY", "") if self.is_ready else ("UNAVAILABLE", "not ready")
+        return [{"name": self._metadata.name, "version": self._metadata.version, "state": state, "reason": reason}]
 
     def example(self) -> dict[str, Any]:
         """Return an example request in JSON form: EXAMPLE, or sample values that match METADATA."""

@@ -10,14 +10,7 @@ from app.inference.example import make_input, sample
 from app.inference.predict_arguments import CONTEXTS, annotations_of, bind_arguments, check_functions, with_location
 from app.inference.request_context import RequestContext, current_contexts
 from app.inference.startup_errors import format_error
-from app.inference.validation import (
-    check_content_types,
-    check_metadata,
-    join_names,
-    match_inputs,
-    match_outputs,
-    to_builtin,
-)
+from app.inference.validation import check_metadata, join_names, match_inputs, match_outputs, to_builtin
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput, ResponseOutput
 
@@ -32,7 +25,6 @@ class ModelAdapter:
             if not hasattr(module, name):
                 raise ConfigurationError(f"{module.__name__}: missing {name}. Expected METADATA, load() and predict().")
         check_metadata(module.METADATA)
-        check_content_types(module.METADATA)
         check_functions(module)
         self.metadata: ModelMetadata = module.METADATA
         self.load: Callable[[], Any] = module.load

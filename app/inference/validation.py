@@ -265,6 +265,7 @@ def check_metadata(metadata: Any) -> None:
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in (*found, *found.values())):
         problem = f"METADATA: invalid properties. Expected a dict of strings, got {found!r}."
         raise ConfigurationError(f"{problem} Convert names and values with str().")
+    check_content_types(metadata)
 
 
 def check_content_types(metadata: ModelMetadata) -> None:

@@ -252,6 +252,11 @@ class MetadataTensor:
         head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
         return {**head, "parameters": parameters} if parameters else head
 
+    def config(self) -> dict[str, Any]:
+        """Return the JSON object of the tensor in the model configuration (T1)."""
+        triton_name = "STRING" if self.datatype == "BYTES" else self.datatype
+        return {"name": self.name, "data_type": f"TYPE_{triton_name}", "dims": self.shape}
+
 
 @dataclass(slots=True)
 class ModelMetadata:
@@ -272,3 +277,9 @@ class ModelMetadata:
         members = without_empty({"properties": self.properties, "parameters": parameters})
         head = {"name": self.name, "versions": [self.version], "platform": self.platform}
         return {**head, "inputs": inputs, "outputs": [each.describe() for each in self.outputs], **members}
+
+    def config(self, optional: Container[str]) -> dict[str, Any]:
+        """Return the model configuration (T1). Shapes include the batch dimension, because max_batch_size is 0."""
+        inputs = [{**tensor.config(), "optional": tensor.name in optional} for tensor in self.inputs]
+        head = {"name": self.name, "platform": self.platform, "max_batch_size": 0}
+        return {**head, "input": inputs, "output": [tensor.config() for tensor in self.outputs]}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gunicorn.arbiter import Arbiter
+from gunicorn.workers.base import Worker
 
 from app.config.settings import Settings
 from app.inference.request_context import RequestContext
@@ -22,7 +23,6 @@ from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.observability.observer_queue import Observer
 from app.protocol.errors import PredictTimeout
-from app.server.interfaces import Server
 from app.server.shared_state import READY, STOPPING, STUCK, SharedState
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class WorkerLifecycle:
 
     max_body_setting = "MAX_REQUEST_BYTES"
 
-    def __init__(self, app: Flask, server: Server, settings: Settings, shared: SharedState, accept: Callable[[], None]):
+    def __init__(self, app: Flask, server: Worker, settings: Settings, shared: SharedState, accept: Callable[[], None]):
         self.app, self.server, self.settings, self.shared, self.accept = app, server, settings, shared, accept
         self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes

@@ -1,14 +1,6 @@
-"""Interfaces between the server and the application."""
+"""Interface between the server and the application."""
 
 from typing import Protocol
-
-
-class Server(Protocol):
-    """A worker of this package or of gunicorn. `alive` is False after a stop signal."""
-
-    age: int
-    ppid: int
-    alive: bool
 
 
 class Lifecycle(Protocol):

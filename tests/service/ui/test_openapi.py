@@ -11,7 +11,6 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from app.inference.triton_extensions import config_tensor
 from app.protocol.datatypes import DATATYPES
 from app.protocol.envelope import REQUEST, REQUEST_INPUT
 from app.protocol.types import MetadataTensor
@@ -200,7 +199,7 @@ def test_template_matches_code(client) -> None:
     schemas = client.get(SERVICE).json["components"]["schemas"]
     assert schemas["Datatype"]["enum"] == list(DATATYPES)
     config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"]["enum"]
-    assert config == [config_tensor(MetadataTensor("x", each, []))["data_type"] for each in DATATYPES]
+    assert config == [MetadataTensor("x", each, []).config()["data_type"] for each in DATATYPES]
     tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
     for found, members in [(schemas["InferenceRequest"], REQUEST), *((each, REQUEST_INPUT) for each in tensors)]:
         assert found["properties"].keys() == members.keys()
