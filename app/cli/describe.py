@@ -167,9 +167,9 @@ def write_code(file: Path, inputs: Tensors, outputs: Tensors, example: dict[str,
 
 
 def tensor_line(tensor: Any) -> str:
-    options = [f"content_type={to_code(tensor.content_type)}"] if tensor.content_type else []
-    options += [] if tensor.missing is None else ['missing=""']
-    arguments = to_code(tensor.name), to_code(tensor.datatype), str(tensor.shape), *options
+    options = {"content_type": tensor.content_type, "missing": tensor.missing}
+    arguments = [to_code(tensor.name), to_code(tensor.datatype), to_code(tensor.shape)]
+    arguments += [f"{key}={to_code(value)}" for key, value in options.items() if value is not None]
     return f"        MetadataTensor({', '.join(arguments)}),"
 
 

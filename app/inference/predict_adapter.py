@@ -40,6 +40,7 @@ class ModelAdapter:
         self._example = self._read_example(self.example) if self.example is not None else None
         custom = self.metadata.content_type
         self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
+        self.reads_parameters = bool(self._codec) or any(hint in (*CONTEXTS, InferenceRequest) for hint in self._hints)
 
     def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
         """Call predict(). Return its outputs by name, and the parameters of the response.
@@ -63,11 +64,6 @@ class ModelAdapter:
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             logger.exception("predict() raised an exception")
             raise ModelError(format_error(error)) from error
-
-    @property
-    def reads_parameters(self) -> bool:
-        """Return True if the parameters of a request can have a meaning for the model."""
-        return self._codec is not None or any(hint in (*CONTEXTS, InferenceRequest) for hint in self._hints)
 
     def check_batching(self) -> None:
         """Raise ConfigurationError if predict() takes the context of one request, because a batch has several."""
