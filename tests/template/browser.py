@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ def fetch(target: Path) -> None:
                     tar.extractall(made, filter="data")
         (made / "chromium").chmod(0o755)
         (made / "fonts.xml").write_text(FONTS.format(folder=target))
-        made.rename(target)
+        with suppress(OSError):  # another process was faster
+            made.rename(target)
 
 
 @contextmanager
