@@ -142,9 +142,7 @@ class Settings:
     capture_dir: Path | None = setting(None, lambda text: directory(text, os.W_OK), "Directory for captured requests")
     capture_sample_rate: float = setting(1, number(float, 0, 1), "Share of inference requests to capture")
     capture_max_bytes: int = setting(100 * 2**20, number(int, 1, 2**31 - 1), "Maximum size of a capture file")
-    capture_redact: tuple[str, ...] = setting(
-        (), names(".*", ""), "Tensors to capture without their data, separated by commas"
-    )
+    capture_redact: tuple[str, ...] = setting((), names(".*", ""), "Tensors to capture without their data")
     disable_optimizations: tuple[str, ...] = setting((), OPTIMIZATION_NAMES, "Optimizations to disable")
 
     def model_file(self, name: str) -> Path:
