@@ -72,6 +72,7 @@ TITLES = {
     "benchmarks/results/infer": "Results for files of rows",
     "benchmarks/results/memory": "Results for memory",
     "benchmarks/results/results": "Results of the comparison",
+    "benchmarks/results/warm_up": "Results for the first requests",
     "chaos/results/results": "Results with faults",
 }
 

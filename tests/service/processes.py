@@ -140,6 +140,7 @@ def started(
     folder: Path,
     environment: dict[str, Any],
     is_ready: Callable[[Running], bool] = Running.ready,
+    ready_seconds: float = READY_SECONDS,
 ) -> Iterator[Running]:
     """Run `command` in `folder`, and yield its service when it is ready. Stop it with SIGTERM at the end."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -156,19 +157,19 @@ def started(
             )
         running = Running(process, int(environment["HTTP_PORT"]), int(environment["GRPC_PORT"]), output)
         try:
-            wait_until(running, is_ready)
+            wait_until(running, is_ready, ready_seconds)
             yield running
         finally:
             stop(process)
             running.last_words = running.log()
 
 
-def wait_until(running: Running, is_ready: Callable[[Running], bool]) -> None:
-    deadline = time.monotonic() + READY_SECONDS
+def wait_until(running: Running, is_ready: Callable[[Running], bool], seconds: float = READY_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not is_ready(running):
         code = running.process.poll()
         assert code is None, f"the server exited with {code} before it was ready:\n{running.log()}"
-        assert time.monotonic() < deadline, f"the server was not ready in {READY_SECONDS} s:\n{running.log()}"
+        assert time.monotonic() < deadline, f"the server was not ready in {seconds} s:\n{running.log()}"
         time.sleep(0.02)
 
 
