@@ -113,7 +113,8 @@ def gunicorn(
 ) -> Iterator[Running]:
     """Run the service in `folder`, and yield it when all workers are ready. Stop it with SIGTERM at the end.
 
-    `environment` has settings such as WORKERS=2. The service stops without a drain, and must exit with status 0.
+    `environment` has settings such as WORKERS=2. By default, there is one worker. The service stops without a drain,
+    and must exit with status 0.
     """
     http_port, grpc_port = free_ports(2)
     settings = {
@@ -121,9 +122,10 @@ def gunicorn(
         "HTTP_PORT": http_port,
         "GRPC_PORT": grpc_port,
         "SHUTDOWN_DELAY_SECONDS": 0,
+        "WORKERS": 1,
         **environment,
     }
-    count = int(settings.get("WORKERS", 1))
+    count = int(settings["WORKERS"] or 1)  # an empty variable counts as unset
 
     def are_ready(running: Running) -> bool:
         return running.ready() and (count == 1 or running.workers_ready() == count)

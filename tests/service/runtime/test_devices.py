@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Running]:
     """Run a service with a device per worker, which replaces the CUDA_VISIBLE_DEVICES of the environment."""
-    settings = {"DEVICES": ",".join(DEVICES), "CUDA_VISIBLE_DEVICES": "7", "FOLDER": folder}
+    settings = {"DEVICES": ",".join(DEVICES), "CUDA_VISIBLE_DEVICES": "7", "FOLDER": folder, "WORKERS": ""}
     with gunicorn(ROOT, APP, is_ready=lambda running: running.workers_ready() == 2, **settings) as running:
         yield running
 
