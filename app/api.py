@@ -25,12 +25,11 @@ from app.protocol.types import (
     ResponseOutput,
 )
 
-__all__ = ["InferenceRequest", "InferenceResponse", "MetadataTensor", "ModelMetadata", "Parameters"]
-__all__ += ["NotFound", "PayloadTooLarge", "RequestContext", "Unavailable"]
-__all__ += ["RequestInput", "RequestOutput", "ResponseOutput"]
-__all__ += ["ConfigurationError", "InferenceError", "InvalidInput", "ModelError", "model_file", "read_settings"]
-__all__ += ["InputCodec", "PandasCodec", "RequestCodec", "StringCodec"]
-__all__ += ["register_input_codec", "register_request_codec"]
+__all__ = ["ConfigurationError", "InferenceError", "InferenceRequest", "InferenceResponse", "InputCodec"]
+__all__ += ["InvalidInput", "MetadataTensor", "ModelError", "ModelMetadata", "NotFound", "PandasCodec", "Parameters"]
+__all__ += ["PayloadTooLarge", "RequestCodec", "RequestContext", "RequestInput", "RequestOutput", "ResponseOutput"]
+__all__ += ["StringCodec", "Unavailable", "model_file", "read_settings", "register_input_codec"]
+__all__ += ["register_request_codec"]
 
 
 def model_file(name: str) -> Path:

@@ -19,8 +19,9 @@ SAMPLES = (".csv", ".json", ".npy", ".parquet")
 PLATFORMS = {".joblib": "sklearn_joblib", ".onnx": "onnx_onnxv1", ".ubj": "xgboost_ubj"}
 Tensors = list[Any]  # of MetadataTensor, which is imported late to keep `--help` fast
 # Datatypes by the names of types in ONNX, XGBoost and NumPy that are not also the name of the datatype.
-DATATYPES = {"float": "FP32", "double": "FP64", "float64": "FP64", "float16": "FP16", "bfloat16": "BF16"}
-DATATYPES |= {"int": "INT64", "i": "BOOL", "c": "BYTES", "string": "BYTES", "str": "BYTES", "str_": "BYTES"}
+DATATYPES = {"float": "FP32", "float32": "FP32", "q": "FP32", "double": "FP64", "float64": "FP64", "float16": "FP16"}
+DATATYPES |= {"bfloat16": "BF16", "int": "INT64", "i": "BOOL", "bool_": "BOOL"}
+DATATYPES |= dict.fromkeys(("c", "string", "str", "str_"), "BYTES")
 
 
 @click.command(epilog="\b\nExamples:\n  PROGRAM describe rows.csv\n  PROGRAM describe rows.csv --model model.joblib")
@@ -32,7 +33,7 @@ def command(sample: Path | None, model: Path | None) -> None:
     if not file:
         raise click.UsageError("Missing SAMPLE or --model.")
     if (model and model.suffix not in PLATFORMS) or (sample and sample.suffix not in SAMPLES):
-        raise click.UsageError("Unknown type of file. Expected .csv, .json, .npy or .parquet. Use --model for a model.")
+        raise click.UsageError("Unknown file type. Expected .csv, .json, .npy or .parquet. Models need --model.")
     try:
         inputs, outputs = read_model(path := model) if model else ([], [])
         inputs, example = read_sample(path := sample, inputs) if sample else (inputs, {})
@@ -44,10 +45,7 @@ def command(sample: Path | None, model: Path | None) -> None:
 
 
 def declare(name: str, kind: str, shape: Sequence[Any], content_type: str = "str", gaps: bool = False) -> Any:
-    """Return the MetadataTensor for a type of ONNX, XGBoost or NumPy. Only text has a content type and missing values.
-
-    Dimensions that are not numbers are variable.
-    """
+    """Return the MetadataTensor for a type of ONNX, XGBoost or NumPy. Dimensions that are not numbers are variable."""
     from app.protocol.types import MetadataTensor
 
     datatype, sizes = DATATYPES.get(kind, kind.upper()), [each if isinstance(each, int) else -1 for each in shape]
@@ -60,7 +58,8 @@ def read_model(path: Path) -> tuple[Tensors, Tensors]:
     if path.suffix == ".onnx":
         session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
         nodes = session.get_inputs(), session.get_outputs()
-        inputs, outputs = ([declare(x.name, x.type[len("tensor(") : -1], x.shape) for x in each] for each in nodes)
+        tensors = [[each for each in group if each.type.startswith("tensor(")] for group in nodes]  # no map of labels
+        inputs, outputs = ([declare(x.name, x.type[len("tensor(") : -1], x.shape) for x in each] for each in tensors)
         return inputs, outputs
     if path.suffix == ".ubj":
         booster = import_module("xgboost").Booster(model_file=path)
@@ -79,10 +78,7 @@ def read_model(path: Path) -> tuple[Tensors, Tensors]:
 
 
 def read_sample(path: Path, known: Tensors) -> tuple[Tensors, dict[str, Any]]:
-    """Return the inputs and EXAMPLE. `known` are the inputs of the model, or empty.
-
-    A column has the datatype of the sample, because scikit-learn's models do not know it. Arrays have the model's.
-    """
+    """Return the inputs and EXAMPLE. Arrays have the datatype of the model's inputs, `known`, and columns their own."""
     from app.protocol.types import InferenceRequest
 
     tensors = read_tensors(path, known)

@@ -59,11 +59,11 @@ def on_off(text: str) -> bool:
     return SWITCH[text.lower()]
 
 
-def names(pattern: str, expected: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser for names that match `pattern`, separated by commas or spaces."""
+def names(pattern: str, expected: str, separator: str = r"[,\s]+") -> Callable[[str], tuple[str, ...]]:
+    """Return a parser for one or several names that match `pattern`."""
 
     def parse(text: str) -> tuple[str, ...]:
-        found = tuple(text.replace(",", " ").split())
+        found = tuple(re.split(separator, text.strip(", ")))
         if not all(re.fullmatch(pattern, each) for each in found):
             raise ValueError(expected)
         return found
@@ -142,7 +142,7 @@ class Settings:
     capture_dir: Path | None = setting(None, lambda text: directory(text, os.W_OK), "Directory for captured requests")
     capture_sample_rate: float = setting(1, number(float, 0, 1), "Share of inference requests to capture")
     capture_max_bytes: int = setting(100 * 2**20, number(int, 1, 2**31 - 1), "Maximum size of a capture file")
-    capture_redact: tuple[str, ...] = setting((), names(".*", ""), "Tensors to capture without their data")
+    capture_redact: tuple[str, ...] = setting((), names(".+", "", r"\s*,\s*"), "Tensors to capture without their data")
     disable_optimizations: tuple[str, ...] = setting((), OPTIMIZATION_NAMES, "Optimizations to disable")
 
     def model_file(self, name: str) -> Path:

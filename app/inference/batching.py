@@ -129,7 +129,7 @@ class Batcher:
             self.admission.release()
 
     def run_members(self, members: list[BatchMember], work: Work) -> None:
-        """Run the active requests in one call. If it fails in time, run each separately. Wake the threads of all."""
+        """Run the active requests in one call. If it fails before the time limit, run each separately. Wake all."""
         active = members if len(members) == 1 else [each for each in members if each.may_run()]
         if active:
             self.run_as_one(active, work)

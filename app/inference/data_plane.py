@@ -46,7 +46,7 @@ class Repeater(Timer):
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
-        self.join(10)  # a fork after load() does not copy threads. A call of is_healthy() can hang
+        self.join(2)  # a fork after load() does not copy threads. A call of is_healthy() can hang
 
     def run(self) -> None:
         while not self.finished.wait(self.interval):
@@ -86,9 +86,8 @@ class DataPlane:
         self._timeout, self._check_seconds = settings.request_timeout_seconds, settings.health_check_interval_seconds
         self._capture_rate = settings.capture_sample_rate if settings.capture_dir else 0
         self._model: Any = None
-        self.is_loaded = self.is_warm = self.is_stopping = False
+        self.is_loaded = self.is_warm = self.is_stopping = self._has_warned = False
         self.is_healthy, self.load_seconds, self._at_close = True, 0.0, ExitStack()
-        self._has_warned = False
 
     def load(self) -> None:
         """Call load(), and log its progress. Its exceptions propagate."""
@@ -112,15 +111,15 @@ class DataPlane:
 
     def start_health_check(self, report: Callable[[bool], None]) -> None:
         """Call is_healthy() regularly, if it is defined. After each change, pass is_ready to `report`."""
-        if self._adapter.is_healthy and self._check_seconds:
+        if self._adapter.check_health and self._check_seconds:
             self._at_close.enter_context(Repeater(self._check_seconds, self._check_health, [report]))
 
     def _check_health(self, report: Callable[[bool], None]) -> None:
         try:
-            problem = "" if (result := self._adapter.is_healthy(self._model)) else f"is_healthy() returned {result}"
+            problem = "" if (result := self._adapter.check_health(self._model)) else f"is_healthy() returned {result}"
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             problem = describe_error(error)
-        if self.is_healthy == bool(problem):
+        if self.is_healthy != (not problem):
             self.is_healthy = not problem
             logger.warning("The model is %s", f"unhealthy: {problem}" if problem else "healthy again")
             report(self.is_ready)
@@ -129,7 +128,7 @@ class DataPlane:
         """Call unload() if no request uses the model. Flush the observer queue, and send the last spans."""
         self.is_warm = False  # rejects further requests
         try:
-            if self.admission.in_flight:
+            if self.admission.in_flight or getattr(self.predict, "has_stuck_call", False):
                 logger.warning("Requests have not finished. Exiting without unload()")
             else:
                 self._at_close.close()  # ends the health check first
@@ -208,9 +207,9 @@ class DataPlane:
         """Log one warning if a request has parameters without effect. Omit names that Triton does not define."""
         if not self._has_warned and (ignored := parameters.keys() - USED_PARAMETERS):
             self._has_warned = True
-            known = ", ".join(sorted(ignored & TRITON_PARAMETERS)) or "of another name"
-            remedy = "Add a RequestContext to predict(), which can read parameters"
-            logger.warning("Ignored a parameter of a request (%s), and will not report others. %s", known, remedy)
+            known = ", ".join(sorted(ignored & TRITON_PARAMETERS)) or "unknown name"
+            remedy = "To read parameters, add a RequestContext to predict()"
+            logger.warning("Ignored request parameter (%s). Further ones are not logged. %s", known, remedy)
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
         """Return the time limit in seconds: the lower of REQUEST_TIMEOUT_SECONDS and the parameter `timeout`, or None.

@@ -7,7 +7,7 @@ from typing import Any
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.inference.example import make_input, sample
-from app.inference.predict_arguments import CONTEXTS, annotations_of, bind_arguments, check_functions, with_location
+from app.inference.predict_arguments import CONTEXTS, annotations_of, bind_arguments, check_functions
 from app.inference.request_context import RequestContext, current_contexts
 from app.inference.startup_errors import format_error
 from app.inference.validation import check_metadata, join_names, match_inputs, match_outputs, to_builtin
@@ -30,7 +30,7 @@ class ModelAdapter:
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
-        self.is_healthy: Any = getattr(module, "is_healthy", None)
+        self.check_health: Any = getattr(module, "is_healthy", None)
         self.unload: Any = getattr(module, "unload", lambda model: None)
         self._arguments, self.optional = bind_arguments(module.predict, self.metadata)
         self._hints = annotations_of(module.predict).values()
@@ -68,9 +68,8 @@ class ModelAdapter:
     def check_batching(self) -> None:
         """Raise ConfigurationError if predict() takes the context of one request, because a batch has several."""
         if RequestContext in self._hints:
-            with with_location(self._predict):
-                expected = "Expected list[RequestContext] with MAX_BATCH_SIZE, got RequestContext"
-                raise ConfigurationError(f"predict(): invalid annotation. {expected}.")
+            expected = "Expected list[RequestContext] with MAX_BATCH_SIZE, got RequestContext"
+            raise ConfigurationError(f"predict(): invalid annotation. {expected}.")
 
     def match_inputs(self, request: InferenceRequest) -> dict[str, RequestInput]:
         """Return the inputs by name. Raise InvalidInput if the request does not match METADATA."""

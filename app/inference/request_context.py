@@ -28,7 +28,7 @@ QUICK_RESPONSE_SECONDS = 0.005  # after a faster response, the connection is not
 
 
 class Headers(UserDict[str, str]):
-    """HTTP headers or gRPC metadata by name, without regard to case. Setting an invalid one raises ValueError."""
+    """HTTP headers or gRPC metadata. Names are case-insensitive. Setting an invalid header raises ValueError."""
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self.data
@@ -38,7 +38,9 @@ class Headers(UserDict[str, str]):
 
     def __setitem__(self, name: str, value: str) -> None:
         if not (HEADER_NAME.fullmatch(name.lower()) and HEADER_VALUE.fullmatch(value)):
-            raise ValueError(f"Invalid response header {name!r}. Expected a name of your own and printable ASCII text.")
+            raise ValueError(
+                f"Invalid response header {name!r}. Expected a name that the service does not set, and ASCII."
+            )
         self.data[name.lower()] = value
 
 
@@ -46,7 +48,7 @@ class RequestContext:
     """The context of a request. The transport creates it, and observers receive it after the request has ended.
 
     predict() can read `id`, `protocol` (rest or grpc), `client_address`, `headers`, `parameters`, `rows`, `trace_id`
-    and time_remaining(), and can add items to `response_headers` and `response_parameters`.
+    and time_remaining(), and can add items to `response_headers` and `response_parameters`, until it returns.
 
     operation, status: name of the operation in both protocols, such as model_metadata, and the protocol's status code.
     begun, decoded, started, predicted, ended: time.monotonic() or 0. predict() runs from `started` to `predicted`.

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 class TimeLimit:
     """Calls `predict` in another thread. Raise PredictTimeout after `seconds`. A stuck call keeps its thread."""
 
+    has_stuck_call = False
+
     def __init__(self, predict: Callable[..., Any], seconds: float):
         self.predict, self.seconds = predict, seconds
         self.pool = ThreadPoolExecutor(sys.maxsize, "predict")  # the slots limit the calls that are not stuck
@@ -27,6 +29,7 @@ class TimeLimit:
         try:
             return future.result(self.seconds)
         except TimeoutError:
+            self.has_stuck_call = True
             problem = f"predict() took longer than {self.seconds:g} s (PREDICT_TIMEOUT_SECONDS)"
             stack = [line for each in threads for line in traceback.format_stack(sys._current_frames()[each])]
             logger.error(problem, extra={"stacktrace": "".join(["Stack (most recent call last):\n", *stack])})

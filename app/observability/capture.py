@@ -18,7 +18,7 @@ from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json, write_tensors
 
-MAX_QUEUED_BYTES, OBJECT_BYTES = 32 * 2**20, 2**12  # of the queued bodies, and of the objects of each request
+MAX_QUEUED_BYTES, OBJECT_BYTES = 32 * 2**20, 2**12  # limit for queued bodies, and memory of a request's objects
 CHUNK = 2**14  # elements per call of orjson, which blocks the threads of requests
 DROPPED = Counter("inference_captures_dropped", "Number of sampled requests that were not captured.", ["reason"])
 
@@ -51,7 +51,7 @@ class Capture(ObserverQueue):
                 warn_once(f"Cannot capture a request: {error}. Further failures with this cause are only counted")
 
     def append(self, line: bytes) -> None:
-        """Append the line to the file, and rotate the file before if it would become too large. Raise OSError."""
+        """Append the line to the file. Rotate the file first if the line does not fit. Raise OSError."""
         if len(line) > self.max_bytes:
             raise OSError("line longer than CAPTURE_MAX_BYTES")
         if os.path.exists(self.path) and os.path.getsize(self.path) + len(line) > self.max_bytes:
@@ -66,7 +66,10 @@ class Capture(ObserverQueue):
         line: dict[str, Any] = {"id": context.id, "time": begun, "protocol": context.protocol, "status": context.status}
         line |= {"error": context.error, "stage_seconds": context.stage_seconds(), "model_name": request.model_name}
         line |= {"model_version": request.model_version, "request": self.message(request, "inputs")}
-        return {**line, "response": None if context.error else self.message(context.response, "outputs")}
+        return {
+            **line,
+            "response": None if context.error or not context.response else self.message(context.response, "outputs"),
+        }
 
     def message(self, message: Any, member: str) -> dict[str, Any]:
         tensors = [self.tensor(each) for each in getattr(message, member)]

@@ -16,11 +16,9 @@ from app.config.api_keys import read_keys
 from app.inference.data_plane import DataPlane
 from app.inference.request_context import Headers, RequestContext, current_contexts
 from app.protocol.errors import Unauthenticated
-from app.protocol.http_body import HEADER_LENGTH
 
 CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-EXPOSED = f"{HEADER_LENGTH}, {REQUEST_ID}, Retry-After"  # headers that pages of other origins can read
 # Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # Paths that do not require an API key: probes and metrics.
@@ -51,7 +49,7 @@ class RestContext(RequestContext):
 
     def span(self) -> tuple[str, dict[str, Any]]:
         version = "/versions/{version}" if "/versions/" in self.path else ""
-        route = f"/v2/models/{{name}}{version}/infer" if self.path.startswith("/v2/models/") else self.known_path
+        route = f"/v2/models/{{name}}{version}/infer" if self.path.endswith("/infer") else self.known_path
         code = {"http.response.status_code": int(self.status)} if self.status else {}
         names = {"http.request.method": self.method, "http.route": route, "url.path": self.path}
         return f"{self.method} {route}", {**names, **code}
@@ -78,6 +76,11 @@ class RestContext(RequestContext):
             release()
 
 
+def pattern_of(rule: Any) -> str:
+    """Return the pattern of a Flask route, such as /v2/models/{name}."""
+    return re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", rule.rule)
+
+
 class ContextMiddleware:
     """Outermost middleware. It creates the request context, sets X-Request-Id, and queues the context for observers."""
 
@@ -92,15 +95,16 @@ class ContextMiddleware:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             context.status = status[:3]
             request: Any = environ.get("werkzeug.request")  # Flask removes it before the call returns
-            if not context.known_path and (rule := getattr(request, "url_rule", None)):  # else a middleware responds
+            if not context.known_path and (
+                rule := getattr(request, "url_rule", None)
+            ):  # otherwise, a middleware has responded
                 context.operation = request.endpoint.removeprefix("rest.")
                 is_known = all(value in self.served for value in request.view_args.values())
-                pattern = re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", rule.rule)
-                context.known_path = context.path if is_known else pattern
+                context.known_path = context.path if is_known else pattern_of(rule)
             if not context.sent:  # otherwise, it is the size before compression
                 context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
-            headers += [(REQUEST_ID, context.id), *context.response_headers.items()]
-            return start_response(status, headers, *error)
+            own = [(REQUEST_ID, context.id), *context.response_headers.items()]
+            return start_response(status, [*headers, *own], *error)
 
         try:
             return self.wsgi(environ, start)
@@ -116,7 +120,7 @@ class ContextMiddleware:
 
 
 class CorsMiddleware:
-    """Lets pages of `origins` read all responses, also errors. It responds to preflight requests, which have no key."""
+    """Lets pages of `origins` read responses, including errors. It responds to preflight requests, without a key."""
 
     def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: tuple[str, ...]):
         self.wsgi, self.origins = wsgi, origins
@@ -125,7 +129,7 @@ class CorsMiddleware:
         origin = "*" if "*" in self.origins else environ.get("HTTP_ORIGIN", "")
         headers = [] if origin == "*" else [("Vary", "Origin")]
         if origin in self.origins:
-            headers += [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", EXPOSED)]
+            headers += [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*")]
             method = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
             if method and environ["REQUEST_METHOD"] == "OPTIONS":  # a preflight request
                 allowed = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")

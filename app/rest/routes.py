@@ -18,7 +18,7 @@ from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
-from app.rest.middleware import CONTEXT_KEY, RestContext
+from app.rest.middleware import CONTEXT_KEY, RestContext, pattern_of
 from app.rest.request_reader import compress, discard_body, read_body, read_index_request, read_raw, read_request
 from app.rest.schemas import Validate, validate_request
 
@@ -95,7 +95,7 @@ class Service:
     def infer(self, asked: InferenceRequest) -> InferenceResponse:
         """Run the model in a route of app/custom.py. Raise InferenceError, for which Flask's error handlers respond."""
         context = request.environ[CONTEXT_KEY]
-        context.operation, context.known_path = INFER, str(request.url_rule).replace("<", "{").replace(">", "}")
+        context.operation, context.known_path = INFER, pattern_of(request.url_rule)
         return self.plane.infer(asked, context)
 
 

@@ -20,7 +20,7 @@ from app.runtime.deferred_load import is_load_deferred
 from app.runtime.preload import PreloadingArbiter
 from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
-from app.server.shared_state import ENDED, STOPPING, SharedState
+from app.server.shared_state import ENDED, STUCK, SharedState
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
 
@@ -90,7 +90,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
 def prepare_fork(server: Arbiter, worker: Any, settings: Settings) -> None:
     """Assign a slot for metric files and a device to a new worker, and prepare the memory for copy-on-write."""
     worker.slot = find_free_slot([other.slot for other in server.WORKERS.values()])
-    running = [(other.age, other.device) for other in server.WORKERS.values() if shared.state(other.age) < STOPPING]
+    running = [(other.age, other.device) for other in server.WORKERS.values() if shared.state(other.age) < STUCK]
     newest = sorted(running, reverse=True)[: server.num_workers - 1]  # a reload replaces the others
     used = Counter(device for _, device in newest)
     worker.device = min(settings.devices, key=used.__getitem__, default=None)

@@ -22,7 +22,6 @@ from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.observability.observer_queue import Observer
-from app.protocol.errors import PredictTimeout
 from app.server.shared_state import READY, STOPPING, STUCK, SharedState
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class WorkerLifecycle:
 
     def replace_if_stuck(self, contexts: list[RequestContext]) -> None:
         """If a call of predict() is stuck, let the master replace this worker. It checks the states each second."""
-        if self.shared.state(self.server.age) < STUCK and any(each.failure is PredictTimeout for each in contexts):
+        if self.plane.predict.has_stuck_call and self.shared.state(self.server.age) < STUCK:
             logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
             self.shared.set_state(self.server.age, STUCK)
             if "rolling_reload" in self.settings.disable_optimizations:

@@ -146,7 +146,7 @@ def test_other_formats(folder: Path) -> None:
         (
             "rows.txt",
             "a\n1\n",
-            "Unknown type of file. Expected .csv, .json, .npy or .parquet. Use --model for a model.",
+            "Unknown file type. Expected .csv, .json, .npy or .parquet. Models need --model.",
         ),
         ("rows.csv", "", "rows.csv: EmptyDataError: No columns to parse from file"),
         ("rows.csv", "a,b\n", "Expected a row of values, and inputs with different names"),
@@ -186,8 +186,8 @@ def test_needs_a_file() -> None:
     assert run("describe").stderr == "Error: Missing SAMPLE or --model.\n"
     Path("m.onnx").touch()
     Path("rows.csv").touch()
-    assert "Use --model for a model." in run("describe", "m.onnx").stderr
-    assert "Unknown type of file." in run("describe", "--model", "rows.csv").stderr
+    assert "Models need --model." in run("describe", "m.onnx").stderr
+    assert "Unknown file type." in run("describe", "--model", "rows.csv").stderr
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_defaults() -> None:
         ),
         ("CAPTURE_DIR", "/tmp", Path("/tmp")),
         ("CAPTURE_SAMPLE_RATE", "0.1", 0.1),
-        ("CAPTURE_REDACT", "name, home address", ("name", "home", "address")),
+        ("CAPTURE_REDACT", "name, home address", ("name", "home address")),
     ],
 )
 def test_reads_values(variable: str, text: str, value: object) -> None:
@@ -77,6 +77,7 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("CORS_ORIGINS", "https://App.example.com", "in lower case"),
         ("CORS_ORIGINS", "null", "origins"),
         ("DEVICES", "cuda:0", "indexes or UUIDs of GPUs"),
+        ("DEVICES", ",", "indexes or UUIDs of GPUs"),
         ("CAPTURE_DIR", "/no/such/folder", "a directory that exists and is writable"),
         ("CAPTURE_SAMPLE_RATE", "1.1", "a number from 0 to 1"),
         ("GRPC_PORT", "8080", "also the value of HTTP_PORT"),

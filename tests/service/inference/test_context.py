@@ -236,7 +236,7 @@ def test_warns_once_of_ignored_parameters(
     send(service, form, parameters={"secret": 1, "sequence_start": True, "sequence_id": 5})
     send(service, form, parameters={"secret": 1})
     (message,) = caplog.messages
-    assert "Ignored a parameter of a request (sequence_id, sequence_start)" in message
+    assert "Ignored request parameter (sequence_id, sequence_start)" in message
     assert "secret" not in message
 
 

@@ -64,6 +64,7 @@ def test_worker_with_stuck_calls_is_replaced_without_outage(stack: ExitStack, tm
     wait_for(lambda: scrape(client.service)("inference_predict_timeouts_total") == 2)
     error = rf"ERROR app\S+ \[\w+\]: {re.escape(message(2))}\n(?: {{4}}.*\n)*.*in predict\n.*wait\(\)\n"
     assert len(re.findall(error, client.service.log())) == 2
+    assert "Exiting without unload()" in client.service.log()  # the stuck calls may still use the model
     assert "SIGKILL" not in client.service.log()
 
 
