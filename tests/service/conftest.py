@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,12 +97,6 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 def restore_sigint() -> None:
     """Restore the handler of SIGINT. Background jobs of a script ignore SIGINT, and so would their child processes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def collect_garbage_less_often() -> None:
-    """Raise the threshold of the garbage collector, which otherwise takes a seventh of the CPU time of these tests."""
-    gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
