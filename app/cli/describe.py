@@ -29,8 +29,7 @@ DATATYPES |= dict.fromkeys(("c", "string", "str", "str_"), "BYTES")
 @click.option("--model", type=PATH, help="Model: .joblib, .onnx or .ubj. Loading a .joblib file runs the code in it.")
 def command(sample: Path | None, model: Path | None) -> None:
     """Print METADATA for app/predict.py, from a table (.csv, .json, .parquet), an array (.npy) or a request (.json)."""
-    file = model or sample
-    if not file:
+    if not (file := model or sample):
         raise click.UsageError("Missing SAMPLE or --model.")
     if (model and model.suffix not in PLATFORMS) or (sample and sample.suffix not in SAMPLES):
         raise click.UsageError("Unknown file type. Expected .csv, .json, .npy or .parquet. Models need --model.")

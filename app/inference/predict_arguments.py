@@ -147,13 +147,15 @@ def with_location(function: Any) -> Iterator[None]:
 
 
 def check_functions(module: Any) -> None:
-    """Raise ConfigurationError if load(), predict() or an optional function is async or a generator function."""
+    """Raise ConfigurationError if a function is async or a generator, or if an optional function has no parameter."""
+    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     for name in ("load", "predict", "warm_up", "is_healthy", "unload"):
         function = getattr(module, name, None)
-        kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-        if any(is_kind(function) for is_kind in kinds):
-            with with_location(function):
+        with with_location(function):
+            if any(is_kind(function) for is_kind in kinds):
                 raise ConfigurationError(f"{name}() is async or a generator. Expected a plain function.")
+            if function and name not in ("load", "predict") and not inspect.signature(function).parameters:
+                raise ConfigurationError(f"{name}() has no parameters. Expected the result of load().")
 
 
 def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:

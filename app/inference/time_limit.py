@@ -17,10 +17,8 @@ logger = logging.getLogger(__name__)
 class TimeLimit:
     """Calls `predict` in another thread. Raise PredictTimeout after `seconds`. A stuck call keeps its thread."""
 
-    has_stuck_call = False
-
     def __init__(self, predict: Callable[..., Any], seconds: float):
-        self.predict, self.seconds = predict, seconds
+        self.predict, self.seconds, self.has_stuck_call = predict, seconds, False
         self.pool = ThreadPoolExecutor(sys.maxsize, "predict")  # the slots limit the calls that are not stuck
 
     def __call__(self, *args: Any) -> Any:

@@ -112,6 +112,17 @@ def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
         ModelAdapter(models.model(tensors, [X], takes_more))
 
 
+@pytest.mark.parametrize("name", ["warm_up", "is_healthy", "unload"])
+def test_rejects_functions_without_parameters(name: str) -> None:
+    """An optional function that does not take the model fails at startup."""
+    module = models.model([X], [X], lambda _, x: x)
+    setattr(module, name, lambda: None)
+    with pytest.raises(
+        ConfigurationError, match=rf"line \d+: {name}\(\) has no parameters. Expected the result of load"
+    ):
+        ModelAdapter(module)
+
+
 @pytest.mark.parametrize("name", ["load", "warm_up", "is_healthy", "unload"])
 @pytest.mark.parametrize("function", [is_async, yields])
 def test_rejects_async_functions(name: str, function: Any) -> None:
