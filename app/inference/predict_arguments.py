@@ -29,8 +29,7 @@ from app.protocol.datatypes import as_bytes, object_array
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
 
-# Converts a decoded value to the annotated type.
-Convert = Callable[[Any, Tensor], Any]
+Convert = Callable[[Any, Tensor], Any]  # converts a decoded value to the annotated type
 # Returns the arguments of predict() for a request and its validated inputs.
 Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
 

@@ -50,7 +50,7 @@ TEMPLATE_ONLY_BELOW = {
     *(f"examples/{each}" for each in CONTEXT["framework"][1:]),
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
-TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py"}
+TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py", "tests/conftest.py"}
 DOCS_URL = "https://docs.example.com"
 HOSTS = ("https://github.com/", "git@github.com:", "https://git.example.com/")
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml", "setup.cfg"}

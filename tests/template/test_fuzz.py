@@ -19,7 +19,7 @@ KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 
 def test_short_fuzzing_run() -> None:
     """Thousands of generated requests get valid responses in time, and no worker exits, grows or logs an error."""
-    options = ["--requests", "4000", "--clients", "2", "--seed", "1"]
+    options = ["--requests", "6000", "--clients", "2", "--seed", "1"]
     output = run(sys.executable, "-m", "conformance.fuzz", *options, PYTHONPATH=str(ROOT))
     summary = output[output.index("kind ") :].splitlines()
     assert {line.split()[0] for line in summary} >= {*KINDS, "all"}
