@@ -49,7 +49,7 @@ class GrpcContext(RequestContext):
         super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
         self.method = method
         self.grpc_context: Any = grpc_context
-        self.add_metadata()
+        self.set_metadata()
 
     @cached_property
     def headers(self) -> Headers:  # type: ignore[override]
@@ -62,7 +62,7 @@ class GrpcContext(RequestContext):
         """Return the IP address in grpcio's `ipv4:127.0.0.1:8081` or `ipv6:%5B::1%5D:8081`."""
         return unquote(self.grpc_context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
 
-    def add_metadata(self, *more: tuple[str, str]) -> None:
+    def set_metadata(self, *more: tuple[str, str]) -> None:
         """Set the trailing metadata of the response."""
         self.grpc_context.set_trailing_metadata(((REQUEST_ID, self.id), *self.response_headers.items(), *more))
 
@@ -83,7 +83,7 @@ class GrpcContext(RequestContext):
     def fail(self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
         """Abort the call with an error. abort() raises an exception. If overloaded, send `retry-after`, as in REST."""
         self.status, self.error = status.name, log_text or text
-        self.add_metadata(*[RETRY_AFTER] if self.failure is errors.Overloaded else ())
+        self.set_metadata(*[RETRY_AFTER] if self.failure is errors.Overloaded else ())
         grpc_context, self.grpc_context = self.grpc_context, None
         queue.add(self)
         raise grpc_context.abort(status, text)
@@ -182,7 +182,7 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             body = work(held.pop(), context)
             context.status, context.sent = "OK", len(body)
             if context.response_headers:
-                context.add_metadata()
+                context.set_metadata()
             if context.is_abandoned():
                 context.status = "DEADLINE_EXCEEDED" if context.client_time_remaining() == 0 else "CANCELLED"
             context.grpc_context = None

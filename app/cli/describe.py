@@ -53,7 +53,7 @@ def declare(name: str, kind: str, shape: Sequence[Any], content_type: str = "str
 
 
 def read_model(path: Path) -> tuple[Tensors, Tensors]:
-    """Return the inputs and outputs of a model. There are no outputs if the file does not contain them."""
+    """Return the inputs and outputs of a model. The outputs are empty if the file does not contain them."""
     if path.suffix == ".onnx":
         session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
         nodes = session.get_inputs(), session.get_outputs()
@@ -147,13 +147,8 @@ def write_code(file: Path, inputs: Tensors, outputs: Tensors, example: dict[str,
     elif not are_valid or len(parameters) > 96:
         parameters = "inputs: dict[str, np.ndarray]"
     placeholder = "" if outputs else "  # placeholder: declare the result of predict()"
-    lines = [
-        f"import {library}",
-        "",
-        "from app.api import MetadataTensor, ModelMetadata",
-        "",
-        "METADATA = ModelMetadata(",
-    ]
+    lines = [f"import {library}", "", "from app.api import MetadataTensor, ModelMetadata", ""]
+    lines += ["METADATA = ModelMetadata("]
     lines += [f"    name={to_code(file.stem)},", '    version="1",', f"    platform={to_code(platform)},"]
     lines += ["    inputs=[", *map(tensor_line, inputs), "    ],", f"    outputs=[{placeholder}"]
     lines += [*map(tensor_line, outputs or [declare("prediction", "double", [-1])]), "    ],", ")"]
@@ -169,8 +164,9 @@ def tensor_line(tensor: Any) -> str:
 
 
 def example_line(name: str, values: list[Any]) -> str:
-    line = f"    {to_code(name)}: {to_code(values)},"
-    return line if '"' in to_code(values) else fill(line, 120, subsequent_indent=" " * 8, break_long_words=False)
+    code = to_code(values)
+    line = f"    {to_code(name)}: {code},"
+    return line if '"' in code else fill(line, 120, subsequent_indent=" " * 8, break_long_words=False)
 
 
 def to_code(value: Any) -> str:

@@ -202,11 +202,11 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 
 def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield a warning for each variable whose name resembles a setting, and for settings without effect."""
-    names = [each.name.upper() for each in fields(Settings)]
-    for variable in [name for name, value in environ.items() if value.strip() and name not in names]:
+    known = [each.name.upper() for each in fields(Settings)]
+    for variable in [name for name, value in environ.items() if value.strip() and name not in known]:
         renamed = [RENAMED[variable]] if variable in RENAMED else []
-        longer = [name for name in names if "_" in variable and name.startswith(f"{variable}_")]
-        for name in renamed or longer or get_close_matches(variable, names, 1, 0.85):
+        longer = [name for name in known if "_" in variable and name.startswith(f"{variable}_")]
+        for name in renamed or longer or get_close_matches(variable, known, 1, 0.85):
             yield f"Unknown setting {variable}. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too."

@@ -92,11 +92,11 @@ class Service:
     metrics: Metrics
     make_grpc_server: Callable[[], Any]
 
-    def infer(self, asked: InferenceRequest) -> InferenceResponse:
+    def infer(self, inference_request: InferenceRequest) -> InferenceResponse:
         """Run the model in a route of app/custom.py. Raise InferenceError, for which Flask's error handlers respond."""
         context = request.environ[CONTEXT_KEY]
         context.operation, context.known_path = INFER, pattern_of(request.url_rule)
-        return self.plane.infer(asked, context)
+        return self.plane.infer(inference_request, context)
 
 
 service = cast(Service, LocalProxy(lambda: current_app.extensions["service"]))

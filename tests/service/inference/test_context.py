@@ -1,4 +1,4 @@
-"""The context of a request in predict(): what it contains, and what it adds to the response, over both protocols."""
+"""The context of a request in predict(), and its headers and parameters of the response, over both protocols."""
 
 from __future__ import annotations
 
