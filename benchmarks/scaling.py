@@ -37,7 +37,7 @@ def table(found: dict[tuple[str, str], Outcome]) -> str:
         "offered",
         "succeeded",
         "rejected",
-        "later than 1 s",
+        "responses after more than 1 s",
         "replicas at most",
         "replica-minutes",
     ]

@@ -66,7 +66,7 @@ def freeze(options: Options) -> Outcome:
     return outcome
 
 
-@scenario("Workers killed and replaced repeatedly")
+@scenario("Load after workers were killed and replaced repeatedly")
 def restarts(options: Options) -> Outcome:
     """Replace workers, half of them by SIGKILL and half by SIGHUP.
 

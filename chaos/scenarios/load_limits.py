@@ -25,7 +25,7 @@ MOST_GROWTH_MIB = 4
 # Lower, so that the CPU is not saturated. A busy service reads requests late, and cannot reject them before.
 TIMES_WITH_DEADLINES = 5
 TIMEOUT = 0.1
-# Maximum time (p99) from client to model, in addition to the delay in the clients.
+# Maximum time (p99) from client to model, in addition to the scheduling delay of the clients.
 TRANSIT_SECONDS = 0.05
 
 
@@ -74,9 +74,9 @@ def deadlines(options: Options) -> Outcome:
     deadline_error_p99 = max(tally.deadline_error_p99 for tally in outcome.tallies.values())
     outcome.figures = {
         "calls of predict()": f"{len(late):,}",
-        "start after the deadline, p99, ms": f"{max(0, p99) * 1000:.0f}",
-        "start after the deadline, maximum, ms": f"{max(0, *late) * 1000:.0f}",
-        "delay in the clients, maximum, ms": f"{lag * 1000:.0f}",
+        "start of predict() after the deadline, p99, ms": f"{max(0, p99) * 1000:.0f}",
+        "start of predict() after the deadline, maximum, ms": f"{max(0, *late) * 1000:.0f}",
+        "scheduling delay of the clients, maximum, ms": f"{lag * 1000:.0f}",
         "time to the deadline error, p99, ms": f"{deadline_error_p99 * 1000:.0f}",
     }
     outcome.check_losses()

@@ -183,4 +183,4 @@ def send(port: int, octets: bytes) -> str:
             return "reset"
     if not response:
         return "closed"
-    return f"{response[9:10].decode()}xx" if response.startswith(b"HTTP/1") else "HTTP/2 frames"
+    return f"{response[9:10].decode()}xx" if response.startswith(b"HTTP/1") else "a response in HTTP/2 frames"
