@@ -77,7 +77,7 @@ def deadlines(options: Options) -> Outcome:
         "start of predict() after the deadline, p99, ms": f"{max(0, p99) * 1000:.0f}",
         "start of predict() after the deadline, maximum, ms": f"{max(0, *late) * 1000:.0f}",
         "scheduling delay of the clients, maximum, ms": f"{lag * 1000:.0f}",
-        "time to the deadline error, p99, ms": f"{deadline_error_p99 * 1000:.0f}",
+        "response time of deadline errors, p99, ms": f"{deadline_error_p99 * 1000:.0f}",
     }
     outcome.check_losses()
     outcome.check(p99 < TRANSIT_SECONDS + lag, f"requests were begun {p99:.3f} s after their deadlines")
