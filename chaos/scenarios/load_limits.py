@@ -74,8 +74,8 @@ def deadlines(options: Options) -> Outcome:
     deadline_error_p99 = max(tally.deadline_error_p99 for tally in outcome.tallies.values())
     outcome.figures = {
         "calls of predict()": f"{len(late):,}",
-        "start of predict() after the deadline, p99, ms": f"{max(0, p99) * 1000:.0f}",
-        "start of predict() after the deadline, maximum, ms": f"{max(0, *late) * 1000:.0f}",
+        "delay from the deadline to the start of predict(), p99, ms": f"{max(0, p99) * 1000:.0f}",
+        "delay from the deadline to the start of predict(), maximum, ms": f"{max(0, *late) * 1000:.0f}",
         "scheduling delay of the clients, maximum, ms": f"{lag * 1000:.0f}",
         "response time of deadline errors, p99, ms": f"{deadline_error_p99 * 1000:.0f}",
     }
