@@ -83,7 +83,7 @@ def name_of(result: Result) -> str:
 
 
 def versions_table(results: dict[str, Result]) -> str:
-    head = ["Server", "Version", "Package", "Date", "Request limit"]
+    head = ["Server", "Version", "Package", "Date", "Size limit of requests"]
     rows = [
         [
             result["title"],
