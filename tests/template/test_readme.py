@@ -43,7 +43,7 @@ TRIED = {
 }
 # The mistakes in the table of predict.md, applied to its example.
 MISTAKES = [
-    ("import numpy as np", "import numpy as np\nimport sklern"),
+    ("import numpy as np", "import numpy as np\nimport catboost"),
     ("import numpy as np", "import numpy as np\nfrom features import scaled"),
     ("def load()", "def lod()"),
     ("predict(model, parcel:", "predict(model, parcels:"),
