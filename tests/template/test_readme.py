@@ -50,7 +50,6 @@ MISTAKES = [
     ('"parcel", "FP32"', '"parcel", "float32"'),
     ("[[1.5, 120.0]]", "[1.5, 120.0]"),
     ('return {"hours"', 'return {"hour"'),
-    ("hours if express is None else", "hours[:, None] if express is not None else"),
     ("parcels.json", "parcel.json"),
 ]
 # Starts app/predict.py with each of the changes, in one process.
