@@ -53,15 +53,18 @@ def column(elements: list, dtype: Any = None) -> pd.DataFrame:
     return frame(elements, dtype=dtype).payload
 
 
-NO_HALVES = "MLServer sends FP16 only in JSON and as raw data, because the protocol has no typed contents for it."
-NO_NAN = "MLServer converts NaN to null before it knows the form. gRPC has no form for null."
-NO_INFINITY = "MLServer writes an infinity in JSON as null, which reads as NaN. Our codecs reject it."
-TEXT_ARRAY = (
-    "MLServer reads a BYTES array from JSON as str. From gRPC, it expects elements as long as the last dimension, "
-    "and rejects others. Our codecs always return bytes."
+NO_HALVES = "MLServer cannot send FP16 in typed contents, because the protocol has no field for it."
+NO_NAN = "MLServer converts NaN to null, also for gRPC, which cannot represent null."
+NO_INFINITY = (
+    "MLServer writes an infinity in JSON as null, and a reader decodes this null as NaN. Our codecs reject an infinity "
+    "in JSON."
 )
-NO_SUCH_COLUMN = "MLServer cannot encode a column of this dtype. It decodes ours."
-NO_GAP = "MLServer cannot encode a column of objects with a missing value. It decodes ours."
+TEXT_ARRAY = (
+    "MLServer reads a BYTES array from JSON as str. From gRPC, it accepts an element only if its length in bytes "
+    "equals the last dimension of the shape. Our codecs always return bytes."
+)
+NO_SUCH_COLUMN = "MLServer cannot encode columns of the following dtypes. It can decode such columns from our codecs."
+NO_GAP = "MLServer cannot encode a column of objects with a missing value. It can decode such a column from our codecs."
 
 DIFFERENCES = {
     "np-float16": Difference(NO_HALVES, {"typed": TypeError}),
@@ -71,7 +74,7 @@ DIFFERENCES = {
     "np-text": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "cé"]]), **binary(ValueError)}),
     "np-fixed-bytes": Difference(
         "MLServer packs an array of fixed-size bytes into one element, which contradicts the shape. Our codecs reject "
-        "that. MLServer reads a BYTES array from JSON as str.",
+        "such a tensor. MLServer reads a BYTES array from JSON as str.",
         in_all_forms(InvalidInput),
         {"json": inputs([["ab", "cd"]])},
     ),
@@ -82,15 +85,16 @@ DIFFERENCES = {
     "pd-lists-gap": Difference(NO_GAP, in_all_forms(ValueError)),
     "pd-string": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-bytes": Difference(
-        "MLServer declares a column of bytes as text. Our codecs set no content type, so MLServer decodes ours as "
-        "bytes, or from JSON as str.",
+        "MLServer declares a column of bytes as text. Our codecs set no content type. MLServer therefore decodes our "
+        "column as bytes over gRPC, and as str from JSON.",
         in_all_forms(column(["ab", "c"])),
         {"json": column(["ab", "c"])},
     ),
     "pd-datetime": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-datetime-zone": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-datetime-gap": Difference(
-        "MLServer cannot encode a column of datetimes, and has no form for a missing one. Our codecs send NaT.",
+        "MLServer cannot encode a column of datetimes, and cannot represent a missing datetime. Our codecs send the "
+        "text `NaT`.",
         in_all_forms(KeyError),
         in_all_forms(ValueError),
     ),
