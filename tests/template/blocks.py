@@ -5,6 +5,7 @@ A page follows these conventions:
 - A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
 - An indented block, or one of `bash`, has commands. The block of `text` or `json` directly after it is their output.
   It also is if the sentence between them introduces it, such as `The output ends with:` or `The response contains:`.
+- A block below `The service logs:` has lines that the service prints after the commands before it.
 - A block of `python` without a path is a script. It continues the scripts before it on the page.
 - Other blocks are data or directives of the documentation site.
 """
@@ -24,6 +25,7 @@ BLOCK = re.compile(
 FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
 COMMENT = re.compile(r" {2,}#.*")
 OUTPUTS = {"text", "json"}
+LOGGED = "The service logs:"
 # The sentence in front of an output.
 INTRODUCED = re.compile(r"\b(output|response|directory|prints|shows)\b.*:$")
 # In front of a script: the names of the scripts before it, without their output.
@@ -73,10 +75,17 @@ class Step:
 
 
 @dataclass
-class Guide:
-    """The files and commands of a page, in the order of the page."""
+class Log:
+    """Lines that the service prints after the commands before them."""
 
-    parts: list[File | Step] = field(default_factory=list)
+    lines: str
+
+
+@dataclass
+class Guide:
+    """The files, commands and lines of the log of a page, in the order of the page."""
+
+    parts: list[File | Step | Log] = field(default_factory=list)
 
     @property
     def files(self) -> dict[str, str]:
@@ -152,6 +161,8 @@ def read_guide(text: str) -> Guide:
                 File(f"script{scripts}.py", before + block.content),
                 Step([f".venv/bin/python script{scripts}.py"]),
             ]
+        elif block.sentence == LOGGED:
+            guide.parts.append(Log(block.content))
         elif block.is_output and guide.parts and isinstance(guide.parts[-1], Step) and not guide.parts[-1].output:
             commands = guide.parts.pop().commands
             if "last command" in block.sentence:

@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.service.processes import Running, free_ports, started, wait_for
 
-from .blocks import File, Guide, Step
+from .blocks import Guide, Log, Step
 from .blocks import read_guide as read_text
 from .environments import LOCAL, ROOT, link_packages
 from .listed import LISTED
@@ -51,7 +51,7 @@ def read_guide(name: str) -> Guide:
     """
     guide = read_text((GUIDES / f"{name}.md").read_text())
     listed = LISTED.get(f"docs/guides/{name}.md", [])
-    guide.parts = [part for part in guide.parts if isinstance(part, File) or not {*part.commands} <= {*listed}]
+    guide.parts = [part for part in guide.parts if not isinstance(part, Step) or not {*part.commands} <= {*listed}]
     assert all(step.output for step in guide.steps), f"{name}: a command has no output"
     return guide
 
@@ -97,6 +97,7 @@ class Session:
     then: Callable[[], AbstractContextManager[Any]] = nullcontext
     variables: dict[str, str] = field(default_factory=dict)
     service: ExitStack = field(default_factory=ExitStack)
+    running: Running = field(init=False)
 
     def run(self, guide: Guide) -> None:
         """Write the files and run the commands of a page, in its order."""
@@ -104,6 +105,8 @@ class Session:
             for part in guide.parts:
                 if isinstance(part, Step):
                     self.run_step(part)
+                elif isinstance(part, Log):
+                    wait_for_lines(self.running, replaced(part.lines, self.actual))
                 else:
                     write_file(self.folder, part.name, part.content, self.actual)
 
@@ -149,8 +152,8 @@ class Session:
         """Start the service, which stops at the next start or at the end. It then has printed the lines."""
         self.service.close()
         words = ["bash", "-c", f"exec env {replaced(command, self.actual)}"]  # the service gets SIGTERM, not bash
-        service = self.service.enter_context(started(words, self.folder, self.environment(), is_ready))
-        self.service.enter_context(printed(service, replaced(lines, self.actual)))
+        self.running = self.service.enter_context(started(words, self.folder, self.environment(), is_ready))
+        self.service.enter_context(printed(self.running, replaced(lines, self.actual)))
         self.service.enter_context(self.then())
 
 
@@ -186,8 +189,13 @@ def is_ready(service: Running) -> bool:
 
 @contextmanager
 def printed(service: Running, lines: str) -> Iterator[None]:
-    """Wait at the end until the service has printed each of the lines, which may have a time in front."""
+    """Wait at the end until the service has printed the lines."""
     yield
+    wait_for_lines(service, lines)
+
+
+def wait_for_lines(service: Running, lines: str) -> None:
+    """Wait until the service has printed each of the lines, which may have a time in front."""
     for each in (pattern(line.strip()) for line in lines.splitlines()):
         wait_for(lambda line=each: re.search(line, without_varying(service.log())))  # type: ignore[misc]
 

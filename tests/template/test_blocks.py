@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .blocks import find_blocks, read_guide, split_commands
+from .blocks import Log, Step, find_blocks, read_guide, split_commands
 from .environments import ROOT
 from .guides import GUIDES
 from .helm import Helm
@@ -120,6 +120,12 @@ def test_output(between: str, output: str) -> None:
     """A block is the output of the commands before it if nothing is in between, or a sentence that introduces it."""
     (step,) = read_guide(f"Text.\n\n    a\n\n{between}\n\n```text\nb\n```\n").steps
     assert (step.commands, step.output) == (["a"], output)
+
+
+def test_lines_of_the_log() -> None:
+    """A block below `The service logs:` is not the output of a command."""
+    step, log = read_guide("Text.\n\n    a\n\nThe service logs:\n\n```text\nb\n```\n").parts
+    assert (step, log) == (Step(["a"]), Log("b\n"))
 
 
 def test_output_of_last_command() -> None:
