@@ -63,8 +63,11 @@ TEXT_ARRAY = (
     "MLServer reads a BYTES array from JSON as str. From gRPC, it accepts an element only if its length in bytes "
     "equals the last dimension of the shape. Our codecs always return bytes."
 )
-NO_SUCH_COLUMN = "MLServer cannot encode columns of the following dtypes. It can decode such columns from our codecs."
-NO_GAP = "MLServer cannot encode a column of objects with a missing value. It can decode such a column from our codecs."
+NO_SUCH_COLUMN = (
+    "MLServer cannot encode columns of pandas' strings, datetimes, nullable numbers and booleans, and categories. It "
+    "can decode such columns from our codecs."
+)
+NO_GAP = "MLServer cannot encode a column of dtype `object` if a value is missing. It can decode ours."
 
 DIFFERENCES = {
     "np-float16": Difference(NO_HALVES, {"typed": TypeError}),
@@ -99,7 +102,7 @@ DIFFERENCES = {
         in_all_forms(ValueError),
     ),
     "pd-datetime-objects": Difference(
-        "MLServer cannot encode datetimes in a column of objects. It decodes ours.", in_all_forms(TypeError)
+                "MLServer cannot encode datetimes in a column of dtype `object`. It decodes ours.", in_all_forms(TypeError)
     ),
     "pd-nullable": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
