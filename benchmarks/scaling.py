@@ -38,7 +38,7 @@ def table(found: dict[tuple[str, str], Outcome]) -> str:
         "succeeded",
         "rejected",
         "responses after more than 1 s",
-        "replicas at most",
+        "peak replicas",
         "replica-minutes",
     ]
     lines = [head, ["---"] * len(head)]

@@ -38,7 +38,7 @@ def import_remedy(module: str) -> str:
     name = module.partition(".")[0]
     if name and any((APP / each).exists() for each in (f"{name}.py", name)):
         return f"The module is in app/. Import it as app.{module}."
-    return "Add its package to install_requires in setup.cfg (scikit-learn is the package of sklearn), and run make serve."
+    return "Add the package that contains it to install_requires in setup.cfg, and run make serve."
 
 
 def pickle_remedy(error: Exception) -> str:

@@ -64,8 +64,8 @@ TEXT_ARRAY = (
     "equals the last dimension of the shape. Our codecs always return bytes."
 )
 NO_SUCH_COLUMN = (
-    "MLServer cannot encode columns of pandas' strings, datetimes, nullable numbers and booleans, and categories. It "
-    "can decode such columns from our codecs."
+    "MLServer cannot encode columns with these dtypes of pandas: strings, datetimes, nullable numbers, nullable "
+    "booleans, categories. It can decode such columns from our codecs."
 )
 NO_GAP = "MLServer cannot encode a column of dtype `object` if a value is missing. It can decode ours."
 
@@ -77,7 +77,7 @@ DIFFERENCES = {
     "np-text": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "cé"]]), **binary(ValueError)}),
     "np-fixed-bytes": Difference(
         "MLServer packs an array of fixed-size bytes into one element, which contradicts the shape. Our codecs reject "
-        "such a tensor. MLServer reads a BYTES array from JSON as str.",
+        "such a tensor. MLServer reads our array from JSON as str.",
         in_all_forms(InvalidInput),
         {"json": inputs([["ab", "cd"]])},
     ),
@@ -102,7 +102,7 @@ DIFFERENCES = {
         in_all_forms(ValueError),
     ),
     "pd-datetime-objects": Difference(
-                "MLServer cannot encode datetimes in a column of dtype `object`. It decodes ours.", in_all_forms(TypeError)
+        "MLServer cannot encode datetimes in a column of dtype `object`. It decodes ours.", in_all_forms(TypeError)
     ),
     "pd-nullable": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),

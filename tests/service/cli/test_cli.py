@@ -205,7 +205,7 @@ def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, st
     [
         (
             "nosuch",
-                        ". Add its package to install_requires in setup.cfg (scikit-learn is the package of sklearn), and run make serve",
+            ". Add the package that contains it to install_requires in setup.cfg, and run make serve",
         ),
         ("numpy.nosuch", ""),
     ],
