@@ -54,7 +54,7 @@ def column(elements: list, dtype: Any = None) -> pd.DataFrame:
 
 
 NO_HALVES = "MLServer cannot send FP16 in typed contents, because the protocol has no field for it."
-NO_NAN = "MLServer converts NaN to null, also for gRPC, which cannot represent null."
+NO_NAN = "MLServer converts NaN to null. For gRPC, which cannot represent null, its encoding fails."
 NO_INFINITY = (
     "MLServer writes an infinity in JSON as null, and a reader decodes this null as NaN. Our codecs reject an infinity "
     "in JSON."
@@ -96,8 +96,7 @@ DIFFERENCES = {
     "pd-datetime": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-datetime-zone": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-datetime-gap": Difference(
-        "MLServer cannot encode a column of datetimes, and cannot represent a missing datetime. Our codecs send the "
-        "text `NaT`.",
+        "MLServer can neither encode nor decode a missing datetime. Our codecs send the text `NaT`.",
         in_all_forms(KeyError),
         in_all_forms(ValueError),
     ),
@@ -107,8 +106,8 @@ DIFFERENCES = {
     "pd-nullable": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap-large": Difference(
-        "MLServer cannot encode a nullable column. It reads integers with a missing value as floats, which changes "
-        "those beyond 2**53. Our codecs keep them.",
+        "MLServer decodes our nullable integers as floats if a value is missing, which changes integers beyond 2**53. "
+        "It cannot encode such a column.",
         in_all_forms(KeyError),
         in_all_forms(column([2.0**53, None])),
     ),

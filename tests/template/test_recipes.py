@@ -170,7 +170,7 @@ body = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["0g
 response = create_app(module=model).test_client().post("/v2/models/m/infer", json=body)
 assert (response.status_code, "invalid hexadecimal text" in response.get_json()["error"]) == (400, True), response.data
 """
-    python(make_copy(tmp_path, "Add a codec"), "-c", PREPARED + script)
+    python(make_copy(tmp_path, "Add a built-in codec"), "-c", PREPARED + script)
 
 
 def test_route(tmp_path: Path) -> None:
