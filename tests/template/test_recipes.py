@@ -108,7 +108,7 @@ def test_paths_exist() -> None:
 def test_every_block_is_applied() -> None:
     """Each block of code belongs to one of the five recipes, and starts with its file and place."""
     recipes = re.findall(r"^## (Add a .*)$", PAGE, re.MULTILINE)
-    assert recipes == [f"Add a {thing}" for thing in ("datatype", "codec", "route", "setting", "metric")]
+    assert recipes == [f"Add a {thing}" for thing in ("datatype", "built-in codec", "route", "setting", "metric")]
     for recipe in recipes:
         assert len(edits(recipe)) == chapter(recipe).count("\n```") / 2 > 0
 
