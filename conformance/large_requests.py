@@ -11,23 +11,28 @@ from grpc_service.messages import ModelInferRequest
 from tests.service.wires import sized
 
 HEAD = 512  # bytes for the rest of a request
-OUTPUTS = [{"name": "fp32_out"}]  # empty
+# The model returns this input as the output that is requested.
+SMALL: dict[str, Any] = {"name": "fp32_in", "datatype": "FP32", "shape": [1]}
+OUTPUTS = [{"name": "fp32_out"}]
 
 
 def large_request(form: str, size: int, model: str = NAME) -> tuple[bytes, dict[str, str]]:
     """Return a request of `size` bytes, and its HTTP headers."""
     length = size - HEAD
     if form == "rest json":
-        start = '{"inputs": [{"name": "bytes_in", "datatype": "BYTES", "shape": [1], "data": ["'
+        small = json.dumps({**SMALL, "data": [0]})
+        start = f'{{"inputs": [{small}, {{"name": "bytes_in", "datatype": "BYTES", "shape": [1], "data": ["'
         end = f'"]}}], "outputs": {json.dumps(OUTPUTS)}}}'
         return f"{start}{'x' * length}{end}".ljust(size).encode(), {}
     tensor: dict[str, Any] = {"name": "uint8_in", "datatype": "UINT8", "shape": [length]}
     if form == "rest binary":
         tensor["parameters"] = {"binary_data_size": length}
-        head = json.dumps({"inputs": [tensor], "outputs": OUTPUTS}).ljust(HEAD).encode()
+        head = json.dumps({"inputs": [{**SMALL, "data": [0]}, tensor], "outputs": OUTPUTS}).ljust(HEAD).encode()
         return head + bytes(length), {LENGTH: str(HEAD)}
     if form == "grpc raw":
-        request = ModelInferRequest(model_name=model, inputs=[tensor], raw_input_contents=[bytes(length)])
+        request = ModelInferRequest(
+            model_name=model, inputs=[SMALL, tensor], raw_input_contents=[bytes(4), bytes(length)]
+        )
     else:
         tensor = {
             "name": "bytes_in",
@@ -35,6 +40,6 @@ def large_request(form: str, size: int, model: str = NAME) -> tuple[bytes, dict[
             "shape": [1],
             "contents": {"bytes_contents": [bytes(length)]},
         }
-        request = ModelInferRequest(model_name=model, inputs=[tensor])
+        request = ModelInferRequest(model_name=model, inputs=[{**SMALL, "contents": {"fp32_contents": [0]}}, tensor])
     request.outputs.add(**OUTPUTS[0])
     return sized(request, size), {}
