@@ -107,9 +107,9 @@ def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tupl
         parameters = [each for each in parameters if each.name not in contexts]
         if len(parameters) == 1 and (whole := bind_whole_request(parameters[0].name, hints, metadata)):
             return add_contexts(whole, contexts), set()
-        names, declared = {each.name for each in parameters}, {tensor.name for tensor in metadata.inputs}
-        if names != declared:
-            taken, given = join_names(sorted(names)), join_names(sorted(declared))
+        names, declared = [each.name for each in parameters], [tensor.name for tensor in metadata.inputs]
+        if {*names} != {*declared}:
+            taken, given = join_names(names), join_names(declared)
             problem = f"Expected {given} after the model, as METADATA declares, got {taken}"
             raise ConfigurationError(f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}.")
         slots = {tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}

@@ -51,7 +51,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "import numpy as np",
             "import numpy as np\nimport xgbost",
-            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'. Add its package",
+            "app/predict.py, line 6: ModuleNotFoundError: No module named 'xgbost'. Add the package that contains it",
         ),
         (
             "import numpy as np",
