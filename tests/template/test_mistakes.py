@@ -73,7 +73,7 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
         (
             "    with np",
             "    import xgbost\n    with np",
-            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'. Add its",
+            "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'. Add the",
         ),
         ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
         (
