@@ -1,4 +1,4 @@
-"""Requests of an exact size, in each form. Their tensor has almost all of the bytes, and their response is small."""
+"""Requests of an exact size, in each form. One tensor has almost all of the bytes, and the response is small."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ OUTPUTS = [{"name": "fp32_out"}]
 
 def large_request(form: str, size: int, model: str = NAME) -> tuple[bytes, dict[str, str]]:
     """Return a request of `size` bytes, and its HTTP headers."""
-    length = size - HEAD
+    length, small = size - HEAD, {**SMALL, "data": [0]}
     if form == "rest json":
-        small = json.dumps({**SMALL, "data": [0]})
-        start = f'{{"inputs": [{small}, {{"name": "bytes_in", "datatype": "BYTES", "shape": [1], "data": ["'
+        start = f'{{"inputs": [{json.dumps(small)}, {{"name": "bytes_in", "datatype": "BYTES", "shape": [1], "data": ["'
         end = f'"]}}], "outputs": {json.dumps(OUTPUTS)}}}'
         return f"{start}{'x' * length}{end}".ljust(size).encode(), {}
     tensor: dict[str, Any] = {"name": "uint8_in", "datatype": "UINT8", "shape": [length]}
     if form == "rest binary":
         tensor["parameters"] = {"binary_data_size": length}
-        head = json.dumps({"inputs": [{**SMALL, "data": [0]}, tensor], "outputs": OUTPUTS}).ljust(HEAD).encode()
+        head = json.dumps({"inputs": [small, tensor], "outputs": OUTPUTS}).ljust(HEAD).encode()
         return head + bytes(length), {LENGTH: str(HEAD)}
     if form == "grpc raw":
         request = ModelInferRequest(

@@ -1,8 +1,8 @@
 """Conversion of a request's inputs to the arguments of predict(), whose signature is checked once at startup.
 
 The content type of an input has four sources (C2). In order of precedence, they are the input's parameters, METADATA,
-the request's parameters (only `np` and `str`), and the annotation in predict()'s signature. The decoded value is then
-converted to the annotated type.
+the content type of the request (only `np` and `str`), and the annotation in predict()'s signature. The decoded value is
+then converted to the annotated type.
 """
 
 import inspect
@@ -109,8 +109,7 @@ def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tupl
             return add_contexts(whole, contexts), set()
         names, declared = [each.name for each in parameters], [tensor.name for tensor in metadata.inputs]
         if {*names} != {*declared}:
-            taken, given = join_names(names), join_names(declared)
-            problem = f"Expected {given} after the model, as METADATA declares, got {taken}"
+            problem = f"Expected {join_names(declared)} after the model, as METADATA declares, got {join_names(names)}"
             raise ConfigurationError(f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}.")
         slots = {tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
         arguments = add_contexts(bind_inputs(slots, metadata), contexts)

@@ -5,7 +5,7 @@ A page follows these conventions:
 - A line that ends with `PATH`: names the file in the block after it. The path is relative to a project.
 - An indented block, or one of `bash`, has commands. The block of `text` or `json` directly after it is their output.
   It also is if the sentence between them introduces it, such as `The output ends with:` or `The response contains:`.
-- A block below `The service logs:` has lines that the service prints after the commands before it.
+- A block below `The service logs:` has lines that the service has printed since its start.
 - A block of `python` without a path is a script. It continues the scripts before it on the page.
 - Other blocks are data or directives of the documentation site.
 """
@@ -76,7 +76,7 @@ class Step:
 
 @dataclass
 class Log:
-    """Lines that the service prints after the commands before them."""
+    """Lines that the service has printed since its start."""
 
     lines: str
 

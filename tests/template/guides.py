@@ -97,15 +97,16 @@ class Session:
     then: Callable[[], AbstractContextManager[Any]] = nullcontext
     variables: dict[str, str] = field(default_factory=dict)
     service: ExitStack = field(default_factory=ExitStack)
-    running: Running = field(init=False)
+    running: Running | None = None
 
     def run(self, guide: Guide) -> None:
-        """Write the files and run the commands of a page, in its order."""
+        """Write the files, run the commands and wait for the lines of the log of a page, in its order."""
         with self.service:
             for part in guide.parts:
                 if isinstance(part, Step):
                     self.run_step(part)
                 elif isinstance(part, Log):
+                    assert self.running, "the page shows lines of the log before it starts the service"
                     wait_for_lines(self.running, replaced(part.lines, self.actual))
                 else:
                     write_file(self.folder, part.name, part.content, self.actual)

@@ -65,7 +65,7 @@ TEXT_ARRAY = (
 )
 NO_SUCH_COLUMN = (
     "MLServer cannot encode columns with these dtypes of pandas: strings, datetimes, nullable numbers, nullable "
-    "booleans, categories. It can decode such columns from our codecs."
+    "booleans, categories. It can decode ours."
 )
 NO_GAP = "MLServer cannot encode a column of dtype `object` if a value is missing. It can decode ours."
 
@@ -101,7 +101,7 @@ DIFFERENCES = {
         in_all_forms(ValueError),
     ),
     "pd-datetime-objects": Difference(
-        "MLServer cannot encode datetimes in a column of dtype `object`. It decodes ours.", in_all_forms(TypeError)
+        "MLServer cannot encode datetimes in a column of dtype `object`. It can decode ours.", in_all_forms(TypeError)
     ),
     "pd-nullable": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),

@@ -203,10 +203,7 @@ def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, st
 @pytest.mark.parametrize(
     ("module", "remedy"),
     [
-        (
-            "nosuch",
-            ". Add the package that contains it to install_requires in setup.cfg, and run make serve",
-        ),
+        ("nosuch", ". Add the package that contains it to install_requires in setup.cfg, and run make serve"),
         ("numpy.nosuch", ""),
     ],
 )
