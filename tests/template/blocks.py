@@ -133,7 +133,7 @@ def _is_complete(text: str) -> bool:
 
 
 def _expected(block: Block) -> str:
-    """Return the output of a block, with `…` for the parts that the sentence in front says are missing."""
+    """Return the output of a block, with `…` for the parts that it omits according to the sentence in front."""
     shown = block.content.rstrip("\n")
     if block.language != "text" or " output " not in f"{block.sentence} ":
         return block.content

@@ -51,7 +51,7 @@ def read_guide(name: str) -> Guide:
     """
     guide = read_text((GUIDES / f"{name}.md").read_text())
     listed = LISTED.get(f"docs/guides/{name}.md", [])
-    guide.parts = [part for part in guide.parts if not isinstance(part, Step) or not {*part.commands} <= {*listed}]
+    guide.parts = [part for part in guide.parts if not (isinstance(part, Step) and {*part.commands} <= {*listed})]
     assert all(step.output for step in guide.steps), f"{name}: a command has no output"
     return guide
 
@@ -96,18 +96,18 @@ class Session:
     only_status: bool = False
     then: Callable[[], AbstractContextManager[Any]] = nullcontext
     variables: dict[str, str] = field(default_factory=dict)
-    service: ExitStack = field(default_factory=ExitStack)
-    running: Running | None = None
+    exit_stack: ExitStack = field(default_factory=ExitStack)
+    service: Running | None = None
 
     def run(self, guide: Guide) -> None:
         """Write the files, run the commands and wait for the lines of the log of a page, in its order."""
-        with self.service:
+        with self.exit_stack:
             for part in guide.parts:
                 if isinstance(part, Step):
                     self.run_step(part)
                 elif isinstance(part, Log):
-                    assert self.running, "the page shows lines of the log before it starts the service"
-                    wait_for_lines(self.running, replaced(part.lines, self.actual))
+                    assert self.service, "the page shows lines of the log before it starts the service"
+                    wait_for_lines(self.service, replaced(part.lines, self.actual))
                 else:
                     write_file(self.folder, part.name, part.content, self.actual)
 
@@ -151,11 +151,11 @@ class Session:
 
     def serve(self, command: str, lines: str) -> None:
         """Start the service, which stops at the next start or at the end. It then has printed the lines."""
-        self.service.close()
+        self.exit_stack.close()
         words = ["bash", "-c", f"exec env {replaced(command, self.actual)}"]  # the service gets SIGTERM, not bash
-        self.running = self.service.enter_context(started(words, self.folder, self.environment(), is_ready))
-        self.service.enter_context(printed(self.running, replaced(lines, self.actual)))
-        self.service.enter_context(self.then())
+        self.service = self.exit_stack.enter_context(started(words, self.folder, self.environment(), is_ready))
+        self.exit_stack.enter_context(printed(self.service, replaced(lines, self.actual)))
+        self.exit_stack.enter_context(self.then())
 
 
 def run_guide(

@@ -141,7 +141,7 @@ def service(session: Session) -> Iterator[None]:
     """Run the service, which a page assumes, until the page starts it itself. The page's request is for its model."""
     (session.folder / "body.json").write_text(IRIS)
     command, environment = ["make", "serve"], session.environment()
-    session.service.enter_context(started(command, session.folder, environment, lambda it: " is ready" in it.log()))
+    session.exit_stack.enter_context(started(command, session.folder, environment, lambda it: " is ready" in it.log()))
     yield
 
 

@@ -129,7 +129,7 @@ def test_lines_of_the_log() -> None:
 
 
 def test_output_of_last_command() -> None:
-    """A sentence can say that a block is the output of only the last command."""
+    """A sentence can limit a block to the output of the last command."""
     guide = read_guide("Text.\n\n    a\n    b\n\nThe last command prints:\n\n```text\nc\n```\n")
     assert [(step.commands, step.output) for step in guide.steps] == [(["a"], ""), (["b"], "c\n")]
 
