@@ -12,14 +12,14 @@ from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, sh
 APP = Path(__file__).parents[1]
 ROOT = APP.parent
 OWNER_FILES = (str(APP / "predict.py"), str(APP / "custom.py"))
-READERS = re.compile(r"(pickle|joblib|dill|torch)\.load|pickle\.py|/(joblib|skops|dill)/")  # lines and files
+READERS = re.compile(r"(pickle|joblib|dill|torch)\.load|pickle\.py|/(skops|dill)/")  # lines and files
 
 
 def describe_error(error: BaseException) -> str:
     """Return one line, such as `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
     location = find_location(error)  # None if neither has run, for example in a Python without the packages
     message = error.msg if isinstance(error, SyntaxError) else str(error)
-    line = message.strip().partition("\n")[0].strip()
+    line = message.strip().partition("\n")[0].strip().removesuffix(".")
     text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
         text += f". {import_remedy(error.name or '') if location else 'Use .venv/bin/python, after make serve.'}"

@@ -17,6 +17,7 @@ LOAD = """    import pickle
 """
 SHAPE = "class Shape:\n    def __init__(self):\n        self.term = 0.5\n"
 RENAMED = SHAPE.replace("Shape", "Square")
+REJECTING = f"{SHAPE}    def __setstate__(self, state):\n        raise ValueError('Unknown side.')\n"
 INCOMPATIBLE = f"{SHAPE}    def __setstate__(self, state):\n        self.term = state['side']\n"
 # As scikit-learn does, this version logs a warning and continues. The error follows later.
 WARNING = f"""import warnings
@@ -34,9 +35,10 @@ class InconsistentVersionWarning(UserWarning):
         ("shapes", "base", RENAMED, "line 21: AttributeError: ", "shapes==VERSION"),
         ("shapes", "old", SHAPE, "line 21: ModuleNotFoundError: No module named 'shapes.old'", "shapes==VERSION"),
         ("shapes", "base", INCOMPATIBLE, "line 21: KeyError: 'side'", "shapes==VERSION"),
+        ("shapes", "base", REJECTING, "line 21: ValueError: Unknown side. In", "shapes==VERSION"),
         ("sklearn", "base", WARNING, "line 22: AttributeError: 'Shape' object has no attribute", "scikit-learn==1.5.2"),
     ],
-    ids=["class", "module", "state", "warning"],
+    ids=["class", "module", "state", "period", "warning"],
 )
 def test_pickle_of_another_version(
     tmp_path: Path, package: str, old: str, new: str, error: str, requirement: str
@@ -60,6 +62,13 @@ def test_no_advice_for_missing_file(tmp_path: Path) -> None:
     """If the file does not exist, the error has no advice about versions."""
     error = check(tmp_path, SHAPE, load="    import pickle\n    pickle.load(open('lost', 'rb'))\n")
     assert error.endswith("line 20: FileNotFoundError: [Errno 2] No such file or directory: 'lost'")
+
+
+def test_no_advice_for_error_in_joblib(tmp_path: Path) -> None:
+    """If joblib runs a function and does not read a file, the error has no advice about versions."""
+    call = "Parallel()([delayed(np.linalg.inv)(np.ones((2, 2)))])"
+    error = check(tmp_path, SHAPE, load=f"    from joblib import Parallel, delayed\n    {call}\n")
+    assert error.endswith("line 20: LinAlgError: Singular matrix")
 
 
 def check(folder: Path, script: str, old: Path | None = None, new: Path | None = None, load: str = LOAD) -> str:
