@@ -124,9 +124,9 @@ def test_codec_example(monkeypatch: pytest.MonkeyPatch) -> None:
     """The PNG codec of the page decodes the pixels that it encoded, and the model of the page uses it."""
     png, predict = ModuleType("app.png"), ModuleType("predict")
     monkeypatch.setitem(sys.modules, "app.png", png)
-    exec(blocks("content-types.md")[3], vars(png))
+    exec(blocks("guides/codecs.md")[0], vars(png))
     try:
-        exec(blocks("content-types.md")[4], vars(predict))
+        exec(blocks("guides/codecs.md")[1], vars(predict))
         with serve(predict, forms=["binary", "grpc"]) as infer:
             assert infer(image=np.full((2, 3, 3), 7, np.uint8))["brightness"].tolist() == [7]
         pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
