@@ -40,8 +40,8 @@ def test_every_setting_is_listed(field: Any) -> None:
     words = {
         "model_dir": "`model/`",
         "workers": "number of available CPU cores",
-        "model_name": "name in METADATA",
-        "model_version": "version in METADATA",
+        "model_name": "name in [`METADATA`](predict.md#metadata)",
+        "model_version": "version in [`METADATA`](predict.md#metadata)",
         "preload_model": "`off`",
         "ui_enabled": "`on`",
         "capture_redact": "",
