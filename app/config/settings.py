@@ -131,7 +131,7 @@ class Settings:
     model_version: str | None = setting(None, str, "Version of the model in URLs and requests")
     model_dir: Path = setting(ROOT / "model", directory, "Directory of the files that load() reads")
     json_nonfinite: str = setting(
-        "error", one_of("error", "null"), "±Infinity (not NaN) in JSON responses: `error` or `null`"
+        "error", one_of("error", "null"), "±Infinity in JSON responses: `error` or `null`. No effect on NaN"
     )
     ui_enabled: bool = setting(True, on_off, "Model page and Swagger UI: `on` or `off`")
     log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Minimum log level")
