@@ -109,7 +109,7 @@ def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
 class Settings:
     """All settings. The environment variable of a field is its name in capitals."""
 
-    host: str = setting("0.0.0.0", address, "Address that both servers listen on. `::` includes IPv6")
+    host: str = setting("0.0.0.0", address, "Address that both servers listen on. `::` is for IPv4 and IPv6")
     http_port: int = setting(8080, number(int, 1, 65535), "Port of the REST server")
     grpc_port: int = setting(8081, number(int, 1, 65535), "Port of the gRPC server")
     workers: int = setting(usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model")
