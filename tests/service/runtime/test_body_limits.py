@@ -171,6 +171,7 @@ def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> Non
 
 def test_announced_body_needs_no_memory(running: Running, stack: ExitStack) -> None:
     """A client that announces a large body does not occupy memory of the server before it sends the body."""
+    wait_for(lambda: running.ready_count() >= len(workers(running)))  # the memory of a loading worker grows
     before = resident(running)
     clients = [Client(running.http_port, stack) for _ in range(40)]
     for client in clients:
