@@ -8,7 +8,7 @@ PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 # `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
 FAST_TESTS = $(addprefix tests/service/,protocol codecs config inference rest grpc_service ui) \
   $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames roundtrip_errors) \
-  $(patsubst %,tests/template/test_%.py,recipes dependencies code_limits line_limits) tests/style
+  $(patsubst %,tests/template/test_%.py,recipes dependencies) tests/style
 
 $(VENV)/.docs: setup.cfg | $(VENV)/.serve
 	@echo "Installing Sphinx into $(VENV)"
