@@ -16,17 +16,23 @@ SPARE_SECONDS = 4  # for a worker to exit after the time limit for its requests
 settings = gunicorn_hooks.configure()
 
 bind = settings.address(settings.http_port)
-uses_gthread = "worker" in settings.disable_optimizations or not hasattr(select, "epoll")  # only Linux has epoll
+uses_gthread = "worker" in settings.disable_optimizations or not hasattr(
+    select, "epoll"
+)  # only Linux has epoll
 worker_class = "gthread" if uses_gthread else "app.runtime.gunicorn_hooks.ServiceWorker"
 workers = settings.workers
 threads = settings.threads
 worker_connections = max(raise_file_limit(), threads + 1)
 keepalive = settings.keepalive_seconds
-graceful_timeout = math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
+graceful_timeout = (
+    math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS
+)
 loglevel = settings.log_level.lower()
 logger_class = gunicorn_hooks.Logger
 control_socket_disable = True  # the control socket needs a writable home directory
-timeout = 30 + math.ceil(settings.predict_timeout_seconds)  # for a heartbeat. predict() may not release the GIL
+timeout = 30 + math.ceil(
+    settings.predict_timeout_seconds
+)  # for a heartbeat. predict() may not release the GIL
 worker_tmp_dir = str(memory) if (memory := memory_directory()) else None
 
 if settings.tls_cert_file:

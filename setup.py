@@ -13,7 +13,11 @@ class BuildDescriptor(build_py):
     def run(self) -> None:
         from grpc_tools import protoc
 
-        arguments = [f"--proto_path={PROTO.parent}", f"--descriptor_set_out={DESCRIPTOR}", str(PROTO)]
+        arguments = [
+            f"--proto_path={PROTO.parent}",
+            f"--descriptor_set_out={DESCRIPTOR}",
+            str(PROTO),
+        ]
         if protoc.main(["protoc", *arguments]):
             raise SystemExit(f"{PROTO} does not compile")
         super().run()

@@ -44,7 +44,9 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
             app.register_blueprint(blueprint)
     if "fast_path" not in settings.disable_optimizations:
         app.wsgi_app = FastPath(app, service)  # type: ignore[method-assign]
-    import_owner_file("custom").init_app(app)  # here, so that its middleware sees what the fast path handles
+    import_owner_file("custom").init_app(
+        app
+    )  # here, so that its middleware sees what the fast path handles
     if settings.api_keys_file:
         app.wsgi_app = ApiKeyMiddleware(app, settings.api_keys_file)  # type: ignore[method-assign]
     if settings.cors_origins:

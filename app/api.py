@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from app.codecs import InputCodec, PandasCodec, RequestCodec, StringCodec, register_input_codec, register_request_codec
+from app.codecs import (
+    InputCodec,
+    PandasCodec,
+    RequestCodec,
+    StringCodec,
+    register_input_codec,
+    register_request_codec,
+)
 from app.config.settings import read_settings
 from app.inference.request_context import RequestContext
 from app.protocol.envelope import Parameters
@@ -25,9 +32,30 @@ from app.protocol.types import (
     ResponseOutput,
 )
 
-__all__ = ["ConfigurationError", "InferenceError", "InferenceRequest", "InferenceResponse", "InputCodec"]
-__all__ += ["InvalidInput", "MetadataTensor", "ModelError", "ModelMetadata", "NotFound", "PandasCodec", "Parameters"]
-__all__ += ["PayloadTooLarge", "RequestCodec", "RequestContext", "RequestInput", "RequestOutput", "ResponseOutput"]
+__all__ = [
+    "ConfigurationError",
+    "InferenceError",
+    "InferenceRequest",
+    "InferenceResponse",
+    "InputCodec",
+]
+__all__ += [
+    "InvalidInput",
+    "MetadataTensor",
+    "ModelError",
+    "ModelMetadata",
+    "NotFound",
+    "PandasCodec",
+    "Parameters",
+]
+__all__ += [
+    "PayloadTooLarge",
+    "RequestCodec",
+    "RequestContext",
+    "RequestInput",
+    "RequestOutput",
+    "ResponseOutput",
+]
 __all__ += ["StringCodec", "Unavailable", "model_file", "read_settings", "register_input_codec"]
 __all__ += ["register_request_codec"]
 

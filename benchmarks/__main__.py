@@ -23,13 +23,27 @@ OWN_CASES = {("BentoML", case.name): case for case in BENTOML_CASES}
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rounds", default=5, help="Number of rounds. Each measures every case on every server.")
+@click.option(
+    "--rounds", default=5, help="Number of rounds. Each measures every case on every server."
+)
 @click.option("--seconds", default=6, help="Duration of one measurement in seconds.")
-@click.option("--connections", default=8, help="Number of connections that always wait for a response.")
-@click.option("--case", "names", multiple=True, type=click.Choice(list(TITLES)), help="Measure only this case.")
+@click.option(
+    "--connections", default=8, help="Number of connections that always wait for a response."
+)
+@click.option(
+    "--case",
+    "names",
+    multiple=True,
+    type=click.Choice(list(TITLES)),
+    help="Measure only this case.",
+)
 @click.option("--quick", is_flag=True, help="Measure one round of one second. Takes four minutes.")
-@click.option("--output", type=Path, default=RESULTS, help="Directory for results.json, .md and .png.")
-def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], quick: bool, output: Path) -> None:
+@click.option(
+    "--output", type=Path, default=RESULTS, help="Directory for results.json, .md and .png."
+)
+def main(
+    rounds: int, seconds: int, connections: int, names: tuple[str, ...], quick: bool, output: Path
+) -> None:
     """Compare the speed of this service with MLServer, KServe, Triton, BentoML, and bare Flask and grpcio.
 
     Each server runs with one worker on one CPU core. wrk and h2load run on another core. The servers alternate, and
@@ -39,7 +53,9 @@ def main(rounds: int, seconds: int, connections: int, names: tuple[str, ...], qu
     rounds, seconds = (1, 1) if quick else (rounds, seconds)
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise click.ClickException("Too few CPU cores: 1. The servers need one, and the load generators need another.")
+        raise click.ClickException(
+            "Too few CPU cores: 1. The servers need one, and the load generators need another."
+        )
     measured = f"{rounds} rounds of {seconds} s ({SLOW_TIMES} times that for slow servers), {connections} connections."
     click.echo("Starting each server separately, and then all of them")
     recipes = find_recipes(cpus[0])

@@ -45,7 +45,17 @@ class Setup:
     def profile(self) -> list[tuple[float, float]]:
         """Return points (second, requests per second) to interpolate linearly: a sudden burst, then a gradual one."""
         low, high = self.base, self.burst
-        minutes = [(0, low), (5, low), (5, high), (11, high), (11, low), (20, low), (30, high), (34, high), (40, low)]
+        minutes = [
+            (0, low),
+            (5, low),
+            (5, high),
+            (11, high),
+            (11, low),
+            (20, low),
+            (30, high),
+            (34, high),
+            (40, low),
+        ]
         return [(60 * minute, rate) for minute, rate in minutes]
 
     def arrivals(self) -> np.ndarray:
@@ -71,7 +81,9 @@ class Model:
 
     def pace(self, running: int, cores: float) -> float:
         """Return the relative speed of `running` concurrent requests that share `cores`."""
-        return min(1.0, cores * self.seconds / (running * self.cpu)) if running and self.cpu else 1.0
+        return (
+            min(1.0, cores * self.seconds / (running * self.cpu)) if running and self.cpu else 1.0
+        )
 
 
 class Replica:
@@ -79,7 +91,9 @@ class Replica:
 
     def __init__(self, setup: Setup, model: Model, ready_at: float):
         self.setup, self.model, self.ready_at = setup, model, ready_at
-        self.running: list[tuple[float, float]] = []  # a heap of (progress at the end, arrival time)
+        self.running: list[
+            tuple[float, float]
+        ] = []  # a heap of (progress at the end, arrival time)
         self.waiting: deque[float] = deque()
         self.progress = self.cpu_seconds = 0.0
         self.now, self.expected = ready_at, 0
@@ -211,7 +225,9 @@ class Simulation:
         self.chance = np.random.default_rng(setup.seed + 1)
         self.replicas = [Replica(setup, model, 0) for _ in range(setup.low)]
         self.ready, self.every = list(self.replicas), list(self.replicas)
-        self.ends: list[tuple[float, int, Replica]] = []  # a heap, which may contain outdated entries
+        self.ends: list[
+            tuple[float, int, Replica]
+        ] = []  # a heap, which may contain outdated entries
         self.order = 0
         self.autoscaler = Autoscaler(setup.low, setup.high)
         self.measured: list[float | None] = []
@@ -264,7 +280,9 @@ class Simulation:
         if now % SYNC_SECONDS == 0 and now and self.signal:
             self.scale(now, self.signal)
         self.ready = [each for each in self.replicas if each.ready_at <= now]
-        self.outcome.seconds.append((now, len(self.replicas), len(self.ready), self.outcome.rejected))
+        self.outcome.seconds.append(
+            (now, len(self.replicas), len(self.ready), self.outcome.rejected)
+        )
 
     def scale(self, now: int, signal: str) -> None:
         current = len(self.replicas)
@@ -275,7 +293,13 @@ class Simulation:
         }
         wanted["both"] = max(wanted.values())
         replicas = self.autoscaler.decide(now, current, wanted[signal])
-        del self.replicas[replicas:], self.measured[replicas:]  # the newest replicas, which complete their requests
-        new = [Replica(self.setup, self.model, now + self.setup.startup) for _ in range(current, replicas)]
+        del (
+            self.replicas[replicas:],
+            self.measured[replicas:],
+        )  # the newest replicas, which complete their requests
+        new = [
+            Replica(self.setup, self.model, now + self.setup.startup)
+            for _ in range(current, replicas)
+        ]
         self.replicas += new
         self.every += new

@@ -39,7 +39,11 @@ def main(seconds: int, output: Path) -> None:
         for name, settings in SETTINGS.items():
             with serving("accelerated()", cpus or [driver], **settings) as running:
                 measured = drive(case, running, seconds, CONNECTIONS, [driver])
-            row |= {name: measured.rate, f"{name}_p99": measured.p99, "failed": row["failed"] + measured.failed}
+            row |= {
+                name: measured.rate,
+                f"{name}_p99": measured.p99,
+                "failed": row["failed"] + measured.failed,
+            }
         rows.append({**row, "gain": row["on"] / row["off"]})
     made = stamp() | {"goal": GOAL, "rows": rows}
     output.mkdir(parents=True, exist_ok=True)
@@ -50,7 +54,14 @@ def main(seconds: int, output: Path) -> None:
 
 
 def page(made: dict[str, Any]) -> str:
-    head = ["request", "req/s without batching", "req/s with batching", "gain", "p99 without", "p99 with"]
+    head = [
+        "request",
+        "req/s without batching",
+        "req/s with batching",
+        "gain",
+        "p99 without",
+        "p99 with",
+    ]
     lines = [
         [
             row["way"],
@@ -62,7 +73,9 @@ def page(made: dict[str, Any]) -> str:
         ]
         for row in made["rows"]
     ]
-    description = "The model takes 5 ms per call, with one call at a time. One worker serves 32 connections."
+    description = (
+        "The model takes 5 ms per call, with one call at a time. One worker serves 32 connections."
+    )
     return f"{description} {measured_on(made)}\n\n{markdown([head, *lines])}\n"
 
 

@@ -59,7 +59,12 @@ def rest_binary(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray)
     def check(body: bytes, headers: dict[str, str]) -> None:
         equal(np.frombuffer(body[int(headers[LENGTH]) :], "<f4"), y)
 
-    tensor = {"name": "x", "shape": x.shape, "datatype": "FP32", "parameters": {"binary_data_size": x.nbytes}}
+    tensor = {
+        "name": "x",
+        "shape": x.shape,
+        "datatype": "FP32",
+        "parameters": {"binary_data_size": x.nbytes},
+    }
     output = {"name": "y", "parameters": {"binary_data": True}}
     head = json.dumps({"inputs": [tensor], "outputs": [output]}).encode()
     return Case(name, title, "http", model, head + x.tobytes(), check, len(head))
@@ -69,7 +74,12 @@ def grpc(name: str, title: str, model: str, x: np.ndarray, y: np.ndarray, raw: b
     def check(body: bytes, headers: dict[str, str]) -> None:
         answer = ModelInferResponse.FromString(body)
         contents = answer.outputs[0].contents.fp32_contents
-        equal(np.frombuffer(answer.raw_output_contents[0], "<f4") if answer.raw_output_contents else contents, y)
+        equal(
+            np.frombuffer(answer.raw_output_contents[0], "<f4")
+            if answer.raw_output_contents
+            else contents,
+            y,
+        )
 
     request = ModelInferRequest(model_name=model)
     tensor = request.inputs.add(name="x", datatype="FP32", shape=x.shape)

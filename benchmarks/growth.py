@@ -61,8 +61,19 @@ def plan(largest: int) -> Iterator[Point]:
     for count in (4**power for power in range(7)):
         yield Point("texts", count, "texts()", partial(texts, count))
     for workers in (1, 2):
-        yield Point("workers", workers, "linear()", lambda: SMALL, CONNECTIONS, {"WORKERS": workers}, is_shared=True)
-    for section, app in (("concurrency", "linear()"), ("concurrency of a model that waits", "waiting()")):
+        yield Point(
+            "workers",
+            workers,
+            "linear()",
+            lambda: SMALL,
+            CONNECTIONS,
+            {"WORKERS": workers},
+            is_shared=True,
+        )
+    for section, app in (
+        ("concurrency", "linear()"),
+        ("concurrency of a model that waits", "waiting()"),
+    ):
         for count in (1, 2, 4, 8):
             yield Point(section, count, app, lambda: SMALL, CONNECTIONS, {"MAX_CONCURRENCY": count})
 
@@ -104,10 +115,20 @@ def repeated(case: Case, count: int) -> Case:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--seconds", default=4, help="Duration of one measurement in seconds.")
-@click.option("--section", "sections", multiple=True, type=click.Choice(list(TITLES)), help="Measure this section.")
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    type=click.Choice(list(TITLES)),
+    help="Measure this section.",
+)
 @click.option("--largest", default=10**7, help="Number of elements of the largest tensor.")
-@click.option("--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes.")
-@click.option("--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png.")
+@click.option(
+    "--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes."
+)
+@click.option(
+    "--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png."
+)
 def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
     """Measure the time of a request by its size, and the rate by number of workers and concurrency.
 
@@ -117,7 +138,9 @@ def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, out
     check_tools()
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise click.ClickException("Expected two CPU cores, one for the service and one for the load")
+        raise click.ClickException(
+            "Expected two CPU cores, one for the service and one for the load"
+        )
     points = []
     for section in sections or TITLES:
         found = [point for point in plan(largest) if point.section == section]
@@ -125,11 +148,15 @@ def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, out
     rows = []
     with click.progressbar(points, label="measuring", item_show_func=shown) as bar:
         for point in bar:
-            with serving(point.app, cpus if point.is_shared else cpus[:1], **point.settings) as running:
+            with serving(
+                point.app, cpus if point.is_shared else cpus[:1], **point.settings
+            ) as running:
                 for case in point.cases():
                     driving = cpus if point.is_shared else cpus[1:2]
                     row = drive(case, running, 1 if quick else seconds, point.connections, driving)
-                    rows.append({"section": point.section, "at": point.at, "way": case.title, **asdict(row)})
+                    rows.append(
+                        {"section": point.section, "at": point.at, "way": case.title, **asdict(row)}
+                    )
     output.mkdir(parents=True, exist_ok=True)
     write(rows, output)
     sys.exit(any(row["failed"] for row in rows))
@@ -158,11 +185,18 @@ def table(section: str, rows: list[dict[str, Any]]) -> list[list[str]]:
         unit, scale = EACH[section]
         head = "{way}: ms (" + unit + " each)"
         cells = {
-            (row["at"], row["way"]): f"{digits(row['p50'])} ({digits(row['p50'] * scale / row['at'])})" for row in rows
+            (
+                row["at"],
+                row["way"],
+            ): f"{digits(row['p50'])} ({digits(row['p50'] * scale / row['at'])})"
+            for row in rows
         }
     else:
         head = "{way}: req/s (p50 / p99 ms)"
-        cells = {(row["at"], row["way"]): f"{row['rate']:,.0f} ({row['p50']:.2f} / {row['p99']:.2f})" for row in rows}
+        cells = {
+            (row["at"], row["way"]): f"{row['rate']:,.0f} ({row['p50']:.2f} / {row['p99']:.2f})"
+            for row in rows
+        }
     ways, points = (list(dict.fromkeys(row[key] for row in rows)) for key in ("way", "at"))
     lines = [[f"{at:,}", *(cells[at, way] for way in ways)] for at in points]
     return [[section.split()[0], *(head.format(way=way) for way in ways)], *lines]
@@ -177,7 +211,11 @@ def plot(sections: dict[str, list[dict[str, Any]]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, grid = plt.subplots(
-        ceil(len(sections) / 2), 2, figsize=(9, 3.2 * ceil(len(sections) / 2)), squeeze=False, layout="constrained"
+        ceil(len(sections) / 2),
+        2,
+        figsize=(9, 3.2 * ceil(len(sections) / 2)),
+        squeeze=False,
+        layout="constrained",
     )
     for axes in grid.ravel()[len(sections) :]:
         axes.set_axis_off()
@@ -185,7 +223,9 @@ def plot(sections: dict[str, list[dict[str, Any]]], path: Path) -> None:
         key = "p50" if section in EACH else "rate"
         for way in dict.fromkeys(row["way"] for row in rows):
             found = [row for row in rows if row["way"] == way]
-            axes.plot([row["at"] for row in found], [row[key] for row in found], marker=".", label=way)
+            axes.plot(
+                [row["at"] for row in found], [row[key] for row in found], marker=".", label=way
+            )
         axes.set_title(TITLES[section], fontsize=9)
         axes.set_xlabel(section.split()[0], fontsize=8)
         axes.set_xscale("log")

@@ -34,7 +34,9 @@ def main(count: int, rounds: int, seconds: int) -> None:
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = count + 200
     if limit < needed:
-        raise click.ClickException(f"too few open files: {limit}. Set ulimit -n {needed}, or --connections")
+        raise click.ClickException(
+            f"too few open files: {limit}. Set ulimit -n {needed}, or --connections"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     options = f"--worker-connections {needed}"  # the default is about half of the open files
     with ExitStack() as stack:

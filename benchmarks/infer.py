@@ -85,8 +85,24 @@ def infer(url: str, source: Path, out: Path) -> list[Any]:
 
 def theirs(batch: int, *more: str) -> Callable[[Running, Path, Path], list[Any]]:
     def words(running: Running, source: Path, out: Path) -> list[Any]:
-        files = ["--input-data-path", source, "--output-data-path", out, "--workers", IN_FLIGHT, "--batch-size", batch]
-        command = [make_mlserver().parent / "mlserver", "infer", "--url", running.http, "--model-name", "sums"]
+        files = [
+            "--input-data-path",
+            source,
+            "--output-data-path",
+            out,
+            "--workers",
+            IN_FLIGHT,
+            "--batch-size",
+            batch,
+        ]
+        command = [
+            make_mlserver().parent / "mlserver",
+            "infer",
+            "--url",
+            running.http,
+            "--model-name",
+            "sums",
+        ]
         return [*command, *files, *more]
 
     return words
@@ -98,7 +114,9 @@ def read_csv(path: Path) -> np.ndarray:
 
 def read_answers(path: Path) -> np.ndarray:
     """Return the outputs in the order of the requests. MLServer writes responses in the order of arrival."""
-    answers = sorted(map(orjson.loads, path.open("rb")), key=lambda each: each["parameters"]["batch_index"])
+    answers = sorted(
+        map(orjson.loads, path.open("rb")), key=lambda each: each["parameters"]["batch_index"]
+    )
     return np.concatenate([np.asarray(each["outputs"][0]["data"], np.float32) for each in answers])
 
 
@@ -133,7 +151,9 @@ def request_line(x: np.ndarray) -> bytes:
     return orjson.dumps({"inputs": [tensor]}, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
 
 
-def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: int) -> dict[str, Any]:
+def measure(
+    client: Client, server: Server, folder: Path, x: np.ndarray, cpu: int
+) -> dict[str, Any]:
     """Measure a run from the start to the exit of the process, and check the results."""
     rows = len(x) // client.part
     source, out = folder / client.source, folder / "out.csv"
@@ -153,7 +173,9 @@ def measure(client: Client, server: Server, folder: Path, x: np.ndarray, cpu: in
         )
         seconds, used = time.perf_counter() - begun, processor_time() - used
     if done.returncode:
-        raise click.ClickException(f"{client.name}: exited with {done.returncode}: {done.stdout}{done.stderr}")
+        raise click.ClickException(
+            f"{client.name}: exited with {done.returncode}: {done.stdout}{done.stderr}"
+        )
     np.testing.assert_allclose(client.read(out), models.sums(x[:rows]), rtol=1e-4, atol=1e-4)
     out.unlink()
     found = {"client": client.name, "server": server.name, "rows": rows}
@@ -178,7 +200,9 @@ def main(rows: int, rounds: int, output: Path) -> None:
     """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise click.ClickException("two processors are needed: one for the server, one for the client")
+        raise click.ClickException(
+            "two processors are needed: one for the server, one for the client"
+        )
     x = np.random.default_rng(0).normal(size=(rows, COLUMNS)).astype(np.float32)
     found = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -188,7 +212,9 @@ def main(rows: int, rounds: int, output: Path) -> None:
             with start(recipe, cpus[0]) as server:
                 turns = [client for client in CLIENTS if server.name in client.servers] * rounds
                 with click.progressbar(
-                    turns, label=server.name, item_show_func=lambda turn: turn.name if turn else None
+                    turns,
+                    label=server.name,
+                    item_show_func=lambda turn: turn.name if turn else None,
                 ) as bar:
                     found += [measure(client, server, folder, x, cpus[1]) for client in bar]
     made = {**stamp(), "versions": versions(SERVERS), "columns": COLUMNS, "rows": found}
@@ -203,14 +229,19 @@ def main(rows: int, rounds: int, output: Path) -> None:
 def rates(found: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     """Return the median rate by client and server."""
     keys = dict.fromkeys((row["client"], row["server"]) for row in found)
-    return {key: median(row["rate"] for row in found if (row["client"], row["server"]) == key) for key in keys}
+    return {
+        key: median(row["rate"] for row in found if (row["client"], row["server"]) == key)
+        for key in keys
+    }
 
 
 def ratio(found: list[dict[str, Any]], *left_out: str) -> float:
     """Return the rate of `infer` with default options relative to the fastest run of MLServer's command."""
     by_key = rates(found)
     theirs = max(
-        rate for (client, _), rate in by_key.items() if client.startswith("mlserver") and client not in left_out
+        rate
+        for (client, _), rate in by_key.items()
+        if client.startswith("mlserver") and client not in left_out
     )
     return by_key[CLIENTS[0].name, OURS] / theirs
 
@@ -222,8 +253,24 @@ def page(made: dict[str, Any]) -> str:
     for (client, server), rate in rates(found).items():
         runs = [row for row in found if (row["client"], row["server"]) == (client, server)]
         seconds, cpu = (f"{median(row[key] for row in runs):.1f}" for key in ("seconds", "cpu"))
-        lines.append([client, server, f"{runs[0]['rows']:,}", seconds, cpu, f"{rate:,.0f}", f"{mine / rate:.1f}"])
-    return ABOUT.format(**made, measured_on=measured_on(made), batch=BATCH, in_flight=IN_FLIGHT, table=markdown(lines))
+        lines.append(
+            [
+                client,
+                server,
+                f"{runs[0]['rows']:,}",
+                seconds,
+                cpu,
+                f"{rate:,.0f}",
+                f"{mine / rate:.1f}",
+            ]
+        )
+    return ABOUT.format(
+        **made,
+        measured_on=measured_on(made),
+        batch=BATCH,
+        in_flight=IN_FLIGHT,
+        table=markdown(lines),
+    )
 
 
 if __name__ == "__main__":

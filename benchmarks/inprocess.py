@@ -40,7 +40,9 @@ from benchmarks.service import JSON
 from grpc_service.servicer import InferenceServicer
 
 INPUTS, TEXTS = 32, 2048
-FRAME = pd.DataFrame({**{f"number{place}": [0.5] for place in range(6)}, "text0": ["one"], "text1": ["two"]})
+FRAME = pd.DataFrame(
+    {**{f"number{place}": [0.5] for place in range(6)}, "text0": ["one"], "text1": ["two"]}
+)
 ROUNDS = 15
 ROUND_SECONDS = 0.1
 
@@ -56,7 +58,9 @@ def columns() -> Flask:
         for each in PandasCodec.encode_request(FRAME).inputs
     ]
     metadata = ModelMetadata("columns", "1", "pandas", inputs, [MetadataTensor("y", "FP64", [-1])])
-    module = SimpleNamespace(__name__="columns", METADATA=metadata, load=lambda: None, predict=predict)
+    module = SimpleNamespace(
+        __name__="columns", METADATA=metadata, load=lambda: None, predict=predict
+    )
     return create_app(module=module)
 
 
@@ -110,7 +114,10 @@ def conversions() -> Iterator[tuple[str, Callable[[], object]]]:
         datatype = DATATYPES[name]
         count = 2**20 // (datatype.size or 1)
         result = np.random.default_rng(0).standard_normal(count, np.float32)
-        yield f"{name} input, 1 MiB", partial(from_bytes, write_result(result, name), datatype, [count])
+        yield (
+            f"{name} input, 1 MiB",
+            partial(from_bytes, write_result(result, name), datatype, [count]),
+        )
         yield f"{name} output, 1 MiB", partial(write_result, result, name)
 
 
@@ -138,9 +145,16 @@ def micros(call: Callable[[], object]) -> float:
 @click.option("--profile", is_flag=True, help="Print a profile of each case (cProfile).")
 def main(names: tuple[str, ...], profile: bool) -> None:
     configure_malloc()
-    apps = {"linear": ours.linear(), "echo": ours.echo(), "total": ours.total(INPUTS), "texts": ours.texts()}
+    apps = {
+        "linear": ours.linear(),
+        "echo": ours.echo(),
+        "total": ours.total(INPUTS),
+        "texts": ours.texts(),
+    }
     apps["columns"] = columns()
-    click.echo(f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs")
+    click.echo(
+        f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs"
+    )
     more = [*growth.totals(INPUTS), *growth.texts(TEXTS), columns_case()]
     for case in [*CASES, *(replace(case, name=case.model) for case in more)]:
         if names and case.name not in names:

@@ -38,7 +38,9 @@ def check_tools() -> None:
         raise click.ClickException(f"Missing tools. Run: apt-get install {' '.join(missing)}")
 
 
-def measure(case: Case, server: Running, seconds: int, connections: int, cpus: Sequence[int]) -> Row:
+def measure(
+    case: Case, server: Running, seconds: int, connections: int, cpus: Sequence[int]
+) -> Row:
     """Run the load generator for a case on the CPU cores `cpus`."""
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
     send, address = (wrk, server.http) if case.transport == "http" else (h2load, server.grpc)
@@ -49,9 +51,13 @@ def measure(case: Case, server: Running, seconds: int, connections: int, cpus: S
     return replace(row, cpu=used / max(row.rate * seconds, 1) * 1e6)
 
 
-def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
+def wrk(
+    case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path
+) -> Row:
     (folder / "body").write_bytes(case.body)
-    options = [option for name, value in case.headers.items() for option in ("-H", f"{name}: {value}")]
+    options = [
+        option for name, value in case.headers.items() for option in ("-H", f"{name}: {value}")
+    ]
     command = [
         *pinned,
         "wrk",
@@ -70,10 +76,20 @@ def wrk(case: Case, address: str, seconds: int, connections: int, pinned: list[s
     return Row(float(rate), float(p50), float(p99), int(failed))
 
 
-def h2load(case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path) -> Row:
+def h2load(
+    case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path
+) -> Row:
     body, log = folder / "body", folder / "log"
     body.write_bytes(b"\0" + len(case.body).to_bytes(4, "big") + case.body)
-    options = ["-t1", f"-c{connections}", "-m1", f"-D{seconds}", "-d", str(body), f"--log-file={log}"]
+    options = [
+        "-t1",
+        f"-c{connections}",
+        "-m1",
+        f"-D{seconds}",
+        "-d",
+        str(body),
+        f"--log-file={log}",
+    ]
     options += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
     said = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
     if not log.read_bytes():

@@ -43,7 +43,9 @@ def measure_bodies(megabytes: Sequence[int]) -> list[dict[str, Any]]:
     """Measure the peak memory by transport, body size and concurrency, each with a new service."""
     turns = [(way, size, count) for way in WAYS for size in megabytes for count in IN_FLIGHT]
     rows = []
-    with click.progressbar(turns, label="bodies", item_show_func=lambda turn: str(turn or "")) as bar:
+    with click.progressbar(
+        turns, label="bodies", item_show_func=lambda turn: str(turn or "")
+    ) as bar:
         for way, size, count in bar:
             small = echo_case(way, 10_000)
             case = echo_case(way, size * MEGABYTE * 10_000 // len(small.body))
@@ -56,10 +58,14 @@ def measure_peak(case: Case, small: Case, in_flight: int) -> dict[str, Any]:
     """Return the peak memory as a multiple of the bodies in flight."""
     cpus = sorted(os.sched_getaffinity(0))
     with serving("echo()", cpus) as running:
-        measure(small, running, 1, max(IN_FLIGHT), cpus)  # starts all threads and imports all modules
+        measure(
+            small, running, 1, max(IN_FLIGHT), cpus
+        )  # starts all threads and imports all modules
         pids = processes(running.process.pid)
         idle = reset_peak(pids)
-        row = drive(case, running, 2, in_flight, cpus, is_warm=True)  # a warm-up's last requests would be in flight
+        row = drive(
+            case, running, 2, in_flight, cpus, is_warm=True
+        )  # a warm-up's last requests would be in flight
         time.sleep(SETTLE_SECONDS)
         bodies = len(case.body) * in_flight
         most, kept = ((each - idle) / bodies for each in (peak(pids), reset_peak(pids)))
@@ -86,7 +92,13 @@ def measure_load(minutes: float, clients: int) -> dict[str, Any]:
                 samples.append((time.monotonic() - begun, memory(running.process.pid)))
         for thread in threads:
             thread.join()
-    return {"minutes": minutes, "answered": answered, "wrong": wrong, "samples": samples, **judge(samples)}
+    return {
+        "minutes": minutes,
+        "answered": answered,
+        "wrong": wrong,
+        "samples": samples,
+        **judge(samples),
+    }
 
 
 def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
@@ -102,10 +114,24 @@ def judge(samples: list[tuple[float, float]]) -> dict[str, Any]:
 @click.command(context_settings={"show_default": True})
 @click.option("--minutes", default=10.0, help="Duration of the load in minutes. 0 omits it.")
 @click.option("--clients", default=6, help="Number of clients.")
-@click.option("--body", "megabytes", multiple=True, default=(1, 8, 32), help="Size of a body in MB. 0 omits bodies.")
-@click.option("--peers/--no-peers", default=True, help="Compare with other servers, which are installed if necessary.")
-@click.option("--output", type=Path, default=RESULTS, help="Directory for memory.json, .md and .png.")
-def main(minutes: float, clients: int, megabytes: tuple[int, ...], peers: bool, output: Path) -> None:
+@click.option(
+    "--body",
+    "megabytes",
+    multiple=True,
+    default=(1, 8, 32),
+    help="Size of a body in MB. 0 omits bodies.",
+)
+@click.option(
+    "--peers/--no-peers",
+    default=True,
+    help="Compare with other servers, which are installed if necessary.",
+)
+@click.option(
+    "--output", type=Path, default=RESULTS, help="Directory for memory.json, .md and .png."
+)
+def main(
+    minutes: float, clients: int, megabytes: tuple[int, ...], peers: bool, output: Path
+) -> None:
     """Measure the memory of a request as a multiple of its body, and check for leaks under a mixed load.
 
     The exit status is 1 if the service needs more memory at the end than after the first tenth.
@@ -123,10 +149,18 @@ def main(minutes: float, clients: int, megabytes: tuple[int, ...], peers: bool, 
     click.echo(page(made))
     for row in made["bodies"]:
         if row["peak"] > GOALS.get(row["way"], math.inf):
-            click.echo("{way}, {megabytes} MB, {in_flight} in flight: {peak:.1f} times, beyond the goal".format(**row))
+            click.echo(
+                "{way}, {megabytes} MB, {in_flight} in flight: {peak:.1f} times, beyond the goal".format(
+                    **row
+                )
+            )
     load = made.get("load", {})
     click.echo("\n".join(load.get("wrong", [])[:20]), nl=False)
-    sys.exit(not load.get("is_steady", True) or bool(load.get("wrong")) or any(row["failed"] for row in made["bodies"]))
+    sys.exit(
+        not load.get("is_steady", True)
+        or bool(load.get("wrong"))
+        or any(row["failed"] for row in made["bodies"])
+    )
 
 
 def page(made: dict[str, Any]) -> str:
@@ -134,19 +168,36 @@ def page(made: dict[str, Any]) -> str:
     parts = [measured_on(made)]
     if rows := made["bodies"]:
         cells = {
-            (row["way"], row["megabytes"], row["in_flight"]): f"{row['peak']:.1f} ({row['kept']:.1f})" for row in rows
+            (
+                row["way"],
+                row["megabytes"],
+                row["in_flight"],
+            ): f"{row['peak']:.1f} ({row['kept']:.1f})"
+            for row in rows
         }
         sizes = list(dict.fromkeys(row["megabytes"] for row in rows))
         columns = [(size, count) for size in sizes for count in IN_FLIGHT]
         head = ["request", *(f"{count} of {size} MB" for size, count in columns), "goal"]
-        lines = [[way, *(cells[(way, *column)] for column in columns), f"{GOALS.get(way, '')}"] for way in WAYS]
-        parts.append("## Peak memory above idle, divided by the size of the bodies in flight (memory that stays)")
+        lines = [
+            [way, *(cells[(way, *column)] for column in columns), f"{GOALS.get(way, '')}"]
+            for way in WAYS
+        ]
+        parts.append(
+            "## Peak memory above idle, divided by the size of the bodies in flight (memory that stays)"
+        )
         parts.append(markdown([head, *lines]))
     if servers := made.get("servers"):
-        parts.append(f"## Peak memory of a request of {MEGABYTES} MB by server, divided by the size of its body")
+        parts.append(
+            f"## Peak memory of a request of {MEGABYTES} MB by server, divided by the size of its body"
+        )
         parts.append(f"{table(servers['rows'])}\n\nVersions: {servers['versions']}.")
     if load := made.get("load"):
-        head = ["requests", "MiB after the warm-up", "MiB at the end", "MiB per minute, second half"]
+        head = [
+            "requests",
+            "MiB after the warm-up",
+            "MiB at the end",
+            "MiB per minute, second half",
+        ]
         values = (load["first_mib"], load["last_mib"], load["mib_a_minute"])
         line = [f"{sum(load['answered'].values()):,}", *(f"{value:.2f}" for value in values)]
         parts.append(f"## Memory during a mixed load of {load['minutes']:g} minutes")
@@ -162,10 +213,14 @@ def plot(made: dict[str, Any], path: Path) -> None:
         rows = [row for row in made["bodies"] if row["way"] == way]
         places = [place + (index - 1.5) / 5 for place in range(len(rows))]
         left.bar(places, [row["peak"] for row in rows], 1 / 5, label=way)
-        left.set_xticks(range(len(rows)), [f"{row['in_flight']} of\n{row['megabytes']} MB" for row in rows])
+        left.set_xticks(
+            range(len(rows)), [f"{row['in_flight']} of\n{row['megabytes']} MB" for row in rows]
+        )
     for goal in set(GOALS.values()):
         left.axhline(goal, color="black", linewidth=0.8, linestyle="dotted")
-    left.set_title("Peak above idle, as a multiple of the bodies in flight (dotted: goals)", fontsize=9)
+    left.set_title(
+        "Peak above idle, as a multiple of the bodies in flight (dotted: goals)", fontsize=9
+    )
     left.legend(fontsize=7)
     if load := made.get("load"):
         seconds, held = np.array(load["samples"]).T

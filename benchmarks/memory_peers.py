@@ -18,7 +18,10 @@ MEGABYTES, REQUESTS = 32, 5
 SMALL = 10_000  # elements of the requests before the measurement, which start threads and import modules
 SETTLE_SECONDS = 0.5  # until a server has released the last response
 SERVERS = [OURS, BARE, "MLServer", "KServe", "Triton"]
-BINARY_GOAL, RAW_GOAL = 2.2, 1.25  # the maximum as a multiple of the body, and of the memory of the bare server
+BINARY_GOAL, RAW_GOAL = (
+    2.2,
+    1.25,
+)  # the maximum as a multiple of the body, and of the memory of the bare server
 LEGEND = f"""{REQUESTS} requests, one after the other. The peak is that of all processes of a server. Memory that
 processes share counts in each of them. The bare servers are a Flask route and a grpcio handler that return the body."""
 
@@ -26,9 +29,16 @@ processes share counts in each of them. The bare servers are a Flask route and a
 def measure_servers(cpu: int) -> dict[str, Any]:
     """Return the peak memory by server and transport, each with a new server, and the versions of the servers."""
     recipes = [each for each in find_recipes(cpu) if each.name in SERVERS and "echo" in each.models]
-    runs = [(recipe, way) for recipe in recipes for way in WAYS if transport_of(way) in recipe.transports]
+    runs = [
+        (recipe, way)
+        for recipe in recipes
+        for way in WAYS
+        if transport_of(way) in recipe.transports
+    ]
     rows = []
-    with click.progressbar(runs, label="servers", item_show_func=lambda run: run and run[0].name) as bar:
+    with click.progressbar(
+        runs, label="servers", item_show_func=lambda run: run and run[0].name
+    ) as bar:
         for recipe, way in bar:
             rows.append({"server": recipe.name, "way": way, **measure_server(recipe, way, cpu)})
     return {"rows": rows, "versions": versions(recipes)}
@@ -53,7 +63,11 @@ def measure_server(recipe: Recipe, way: str, cpu: int) -> dict[str, Any]:
         except Unsupported as error:
             return {"reason": str(error)}
         time.sleep(SETTLE_SECONDS)
-        return {"peak": (peak(pids) - idle) / len(case.body), "body": len(case.body), "idle_mib": idle / MIB}
+        return {
+            "peak": (peak(pids) - idle) / len(case.body),
+            "body": len(case.body),
+            "idle_mib": idle / MIB,
+        }
 
 
 def goal(way: str, rows: Sequence[dict[str, Any]]) -> float | None:
@@ -66,10 +80,15 @@ def goal(way: str, rows: Sequence[dict[str, Any]]) -> float | None:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the Markdown table, with the servers as columns."""
-    cells = {(row["way"], row["server"]): f"{row['peak']:.1f}" if "peak" in row else "not supported" for row in rows}
+    cells = {
+        (row["way"], row["server"]): f"{row['peak']:.1f}" if "peak" in row else "not supported"
+        for row in rows
+    }
     names = [name for name in SERVERS if any(row["server"] == name for row in rows)]
     lines = [["request", *names, "goal"]]
     for way in WAYS:
         most = goal(way, rows)
-        lines.append([way, *(cells.get((way, name), "") for name in names), f"{most:.1f}" if most else ""])
+        lines.append(
+            [way, *(cells.get((way, name), "") for name in names), f"{most:.1f}" if most else ""]
+        )
     return f"{LEGEND}\n\n{markdown(lines)}"

@@ -36,7 +36,9 @@ def measured_on(made: dict[str, Any]) -> str:
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table. The first line is the header."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(lines[0]), *lines[1:]))
+    return "\n".join(
+        f"| {' | '.join(line)} |" for line in (lines[0], ["---"] * len(lines[0]), *lines[1:])
+    )
 
 
 class Results:
@@ -49,7 +51,10 @@ class Results:
         self.how = how
 
     def add_start(self, server: Server) -> None:
-        self.starts[server.name] = {"ready_seconds": server.ready_seconds, "idle_mib": server.idle_mib}
+        self.starts[server.name] = {
+            "ready_seconds": server.ready_seconds,
+            "idle_mib": server.idle_mib,
+        }
 
     def add(self, case: Case, name: str, row: Row) -> None:
         self.rows.setdefault(case.name, {}).setdefault(name, []).append(row)
@@ -59,14 +64,22 @@ class Results:
 
     @property
     def failed(self) -> bool:
-        return any(row.failed for servers in self.rows.values() for rows in servers.values() for row in rows)
+        return any(
+            row.failed
+            for servers in self.rows.values()
+            for rows in servers.values()
+            for row in rows
+        )
 
     def ratio(self, case: str, other: str) -> float | None:
         """Return the rate of this service divided by that of another server."""
         servers = self.rows[case]
         if OURS not in servers or other not in servers:
             return None
-        return median(ours.rate / theirs.rate for ours, theirs in zip(servers[OURS], servers[other], strict=True))
+        return median(
+            ours.rate / theirs.rate
+            for ours, theirs in zip(servers[OURS], servers[other], strict=True)
+        )
 
     @property
     def others(self) -> list[str]:
@@ -80,18 +93,32 @@ class Results:
         for case in self.rows:
             cells = [self.cell(case, name) for name in names]
             ratios = [self.ratio(case, other) for other in self.others]
-            lines.append([f"{case} {TITLES[case]}", *cells, *(f"{ratio:.2f}" if ratio else "" for ratio in ratios)])
+            lines.append(
+                [
+                    f"{case} {TITLES[case]}",
+                    *cells,
+                    *(f"{ratio:.2f}" if ratio else "" for ratio in ratios),
+                ]
+            )
         for label, key in (("ready after, s", "ready_seconds"), ("idle memory, MiB", "idle_mib")):
             values = [self.starts[name][key] for name in names]
             ratios = [values[0] / value for value in values[1:]]
-            lines.append([label, *(f"{value:.2f}" for value in values), *(f"{ratio:.2f}" for ratio in ratios)])
+            lines.append(
+                [
+                    label,
+                    *(f"{value:.2f}" for value in values),
+                    *(f"{ratio:.2f}" for ratio in ratios),
+                ]
+            )
         return f"{LEGEND}\n\n{markdown(lines)}"
 
     def cell(self, case: str, name: str) -> str:
         rows = self.rows[case].get(name)
         if not rows:
             return "not supported"
-        rate, p50, p99, cpu = (median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99", "cpu"))
+        rate, p50, p99, cpu = (
+            median(getattr(row, key) for row in rows) for key in ("rate", "p50", "p99", "cpu")
+        )
         return f"{rate:,.0f} ({p50:.2f} / {p99:.2f}), {cpu:,.0f} µs"
 
     def write(self, folder: Path) -> None:
@@ -106,9 +133,12 @@ class Results:
         made["left out"] = self.left_out
         (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
         left_out = "".join(
-            f"\n{each['server']} does not support {each['case']}: {each['reason']}\n" for each in self.left_out
+            f"\n{each['server']} does not support {each['case']}: {each['reason']}\n"
+            for each in self.left_out
         )
-        (folder / "results.md").write_text(f"{measured_on(made)} {self.how}\n\n{self.table()}\n{left_out}")
+        (folder / "results.md").write_text(
+            f"{measured_on(made)} {self.how}\n\n{self.table()}\n{left_out}"
+        )
         self.plot(folder / "results.png")
 
     def plot(self, path: Path) -> None:
@@ -117,15 +147,24 @@ class Results:
         figure, axes = plt.subplots(figsize=(11, 4), layout="constrained")
         width = 0.8 / len(self.others)
         for index, other in enumerate(self.others):
-            found = [(place, ratio) for place, case in enumerate(self.rows) if (ratio := self.ratio(case, other))]
+            found = [
+                (place, ratio)
+                for place, case in enumerate(self.rows)
+                if (ratio := self.ratio(case, other))
+            ]
             places = [place + (index + 0.5) * width - 0.4 for place, _ in found]
             bars = axes.bar(places, [ratio for _, ratio in found], width, label=f"times {other}")
             axes.bar_label(bars, [f"{ratio:.1f}" for _, ratio in found], fontsize=7)
         axes.set_yscale("log")
         axes.axhline(1, color="black", linewidth=0.8)
-        axes.set_xticks(range(len(self.rows)), [f"{case}\n{TITLES[case]}" for case in self.rows], fontsize=7)
+        axes.set_xticks(
+            range(len(self.rows)), [f"{case}\n{TITLES[case]}" for case in self.rows], fontsize=7
+        )
         axes.set_ylabel("requests per second, times the other server's")
-        axes.set_title("This service compared with peers, and with Flask or grpcio without a model (bare)", fontsize=9)
+        axes.set_title(
+            "This service compared with peers, and with Flask or grpcio without a model (bare)",
+            fontsize=9,
+        )
         axes.legend(fontsize=8)
         figure.savefig(path, dpi=150)
         plt.close(figure)

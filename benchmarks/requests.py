@@ -16,7 +16,11 @@ Answer = tuple[bytes, dict[str, str]]
 
 def send_request(case: Case, server: Running) -> Answer:
     """Return the body and headers of the response. Raise Unsupported if the server rejects the request."""
-    return send_http_request(case, server.http) if case.transport == "http" else send_grpc_request(case, server.grpc)
+    return (
+        send_http_request(case, server.http)
+        if case.transport == "http"
+        else send_grpc_request(case, server.grpc)
+    )
 
 
 class Unsupported(Exception):

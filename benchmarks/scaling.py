@@ -18,15 +18,25 @@ import numpy as np
 from benchmarks.autoscaler import Model, Outcome, Setup, Simulation
 
 # Colors that color-blind readers can distinguish, and line styles.
-SIGNALS = {"CPU": ("#0072B2", "-", 1.5), "in flight": ("#E69F00", "-", 2.5), "both": ("#000000", "--", 1.3)}
-LABELS = {"CPU": "scaled on CPU", "in flight": "on requests in flight", "both": "on both, the larger"}
+SIGNALS = {
+    "CPU": ("#0072B2", "-", 1.5),
+    "in flight": ("#E69F00", "-", 2.5),
+    "both": ("#000000", "--", 1.3),
+}
+LABELS = {
+    "CPU": "scaled on CPU",
+    "in flight": "on requests in flight",
+    "both": "on both, the larger",
+}
 
 
 def outcomes(setup: Setup) -> dict[tuple[str, str], Outcome]:
     """Run the simulation for each model and signal."""
     models = {"computes": Model(setup.cpu, 0), "waits": Model(setup.wait_cpu, setup.wait)}
     return {
-        (name, signal): Simulation(setup, model, signal).run() for name, model in models.items() for signal in SIGNALS
+        (name, signal): Simulation(setup, model, signal).run()
+        for name, model in models.items()
+        for signal in SIGNALS
     }
 
 
@@ -43,9 +53,20 @@ def table(found: dict[tuple[str, str], Outcome]) -> str:
     ]
     lines = [head, ["---"] * len(head)]
     for (name, signal), outcome in found.items():
-        shares = [f"{100 * each / outcome.offered:.1f} %" for each in (outcome.rejected, outcome.late())]
+        shares = [
+            f"{100 * each / outcome.offered:.1f} %" for each in (outcome.rejected, outcome.late())
+        ]
         counts = [f"{outcome.offered:,}", f"{outcome.succeeded:,}"]
-        lines.append([name, signal, *counts, *shares, str(outcome.peak()), f"{outcome.replica_minutes():.0f}"])
+        lines.append(
+            [
+                name,
+                signal,
+                *counts,
+                *shares,
+                str(outcome.peak()),
+                f"{outcome.replica_minutes():.0f}",
+            ]
+        )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -53,12 +74,16 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
     """Draw one column of panels per model: replicas and load above rejections."""
     import matplotlib.pyplot as plt
 
-    figure, grid = plt.subplots(2, 2, figsize=(10, 5.5), sharex=True, sharey="row", layout="constrained")
+    figure, grid = plt.subplots(
+        2, 2, figsize=(10, 5.5), sharex=True, sharey="row", layout="constrained"
+    )
     times, rates = np.array(setup.profile(), float).T
     for column, name in enumerate(dict.fromkeys(name for name, _ in found)):
         upper, lower = grid[:, column]
         capacity = capacity_of(setup, name)
-        upper.fill_between(times / 60, rates / capacity, color="0.87", label="replicas that the load needs")
+        upper.fill_between(
+            times / 60, rates / capacity, color="0.87", label="replicas that the load needs"
+        )
         for signal, (color, style, width) in SIGNALS.items():
             line = {"color": color, "linestyle": style, "linewidth": width}
             second, replicas, _, rejected = np.array(found[name, signal].seconds, float).T
@@ -80,7 +105,11 @@ def draw(setup: Setup, found: dict[tuple[str, str], Outcome], path: Path) -> Non
 
 def capacity_of(setup: Setup, name: str) -> float:
     """Return the capacity of a replica in requests per second."""
-    return setup.cores / setup.cpu if name == "computes" else setup.concurrency / (setup.wait + setup.wait_cpu)
+    return (
+        setup.cores / setup.cpu
+        if name == "computes"
+        else setup.concurrency / (setup.wait + setup.wait_cpu)
+    )
 
 
 def options(command: Any) -> Any:
@@ -94,7 +123,11 @@ def options(command: Any) -> Any:
 
 
 @click.command()
-@click.option("--picture", type=click.Path(path_type=Path), help="Image file for the chart, such as scaling.png.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="Image file for the chart, such as scaling.png.",
+)
 @options
 def main(picture: Path | None, **figures: Any) -> None:
     """Simulate bursty load on replicas that are scaled by CPU utilization or requests in flight. Print the results."""

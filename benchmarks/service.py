@@ -75,12 +75,19 @@ def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]
     }
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
     command = [*pinned, sys.executable, "-m", "gunicorn", f"benchmarks.servers.ours:{app}"]
-    with started(command, ROOT, {**environment, "MAX_REQUEST_BYTES": 2**31 - 1, **settings}) as running:
+    with started(
+        command, ROOT, {**environment, "MAX_REQUEST_BYTES": 2**31 - 1, **settings}
+    ) as running:
         yield running
 
 
 def drive(
-    case: Case, running: Running, seconds: int, connections: int, cpus: Sequence[int], is_warm: bool = False
+    case: Case,
+    running: Running,
+    seconds: int,
+    connections: int,
+    cpus: Sequence[int],
+    is_warm: bool = False,
 ) -> Row:
     """Check a response, run a warm-up and measure for at least `seconds`.
 

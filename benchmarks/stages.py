@@ -24,7 +24,12 @@ from benchmarks.cases import CASES
 from benchmarks.inprocess import micros, start_response
 from benchmarks.servers import ours
 
-BASE = {"wsgi.url_scheme": "http", "SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8080"}
+BASE = {
+    "wsgi.url_scheme": "http",
+    "SCRIPT_NAME": "",
+    "SERVER_NAME": "127.0.0.1",
+    "SERVER_PORT": "8080",
+}
 RULES = Rules(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES", BASE, frozenset(), {}, {})
 REQUESTS = 128  # observers receive contexts in groups
 
@@ -39,7 +44,12 @@ def main(name: str) -> None:
     service = app.extensions["service"]
     infer = Inference(service.plane, service.settings, partial(read_object, REQUEST))
     infer.plane.observer_queue.observers.clear()  # observers have a separate stage
-    head = {"Host": "127.0.0.1:8080", "User-Agent": "bench", "Content-Length": str(len(case.body)), **case.headers}
+    head = {
+        "Host": "127.0.0.1:8080",
+        "User-Agent": "bench",
+        "Content-Length": str(len(case.body)),
+        **case.headers,
+    }
     lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
     message = f"POST {case.path} HTTP/1.1\r\n{lines}\r\n".encode() + case.body
     parser = RequestParser(RULES, {})
@@ -58,7 +68,9 @@ def main(name: str) -> None:
         return infer.read(case.body, case.header_length)
 
     def make_context() -> RequestContext:
-        context = RestContext({**BASE, "REQUEST_METHOD": "POST", "PATH_INFO": case.path, "REMOTE_ADDR": "127.0.0.1"})
+        context = RestContext(
+            {**BASE, "REQUEST_METHOD": "POST", "PATH_INFO": case.path, "REMOTE_ADDR": "127.0.0.1"}
+        )
         context.operation, context.status, context.known_path = INFER, "200", context.path
         return context
 
@@ -66,7 +78,11 @@ def main(name: str) -> None:
     request = decode()
     response = infer.plane.infer(request, make_context())
     (body,) = run()
-    written = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("X-Request-Id", "0" * 32)]
+    written = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("X-Request-Id", "0" * 32),
+    ]
 
     def write() -> None:
         answer = Response(parsed, "bench", lambda data: None)
@@ -76,7 +92,11 @@ def main(name: str) -> None:
     contexts = [make_context() for _ in range(REQUESTS)]
     for context in contexts:
         infer.plane.infer(request, context)
-        context.ended, context.received, context.sent = context.predicted + 1e-5, len(case.body), len(body)
+        context.ended, context.received, context.sent = (
+            context.predicted + 1e-5,
+            len(case.body),
+            len(body),
+        )
     logs = AccessLog("text"), AccessLog("json")
     argument = request.inputs[0].data
     model = infer.plane._adapter._predict  # the function in predict.py
@@ -97,7 +117,9 @@ def main(name: str) -> None:
     for stage, cost in stages.items():
         click.echo(f"{stage:24}{cost:8.1f} µs")
     click.echo(f"{'total':24}{sum(stages.values()):8.1f} µs")
-    click.echo(f"{'access log, JSON':24}{micros(lambda: write_lines(logs[1], contexts)) / REQUESTS:8.1f} µs")
+    click.echo(
+        f"{'access log, JSON':24}{micros(lambda: write_lines(logs[1], contexts)) / REQUESTS:8.1f} µs"
+    )
 
 
 def write_lines(log: AccessLog, contexts: list[RequestContext]) -> list[str]:

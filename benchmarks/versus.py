@@ -31,13 +31,35 @@ NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("other", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
-@click.option("--python", type=Path, help="Python of the other checkout. [default: its .venv/bin/python]")
-@click.option("--rounds", default=9, help="Number of rounds. Each measures every case on both checkouts.")
+@click.argument(
+    "other", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+)
+@click.option(
+    "--python", type=Path, help="Python of the other checkout. [default: its .venv/bin/python]"
+)
+@click.option(
+    "--rounds", default=9, help="Number of rounds. Each measures every case on both checkouts."
+)
 @click.option("--seconds", default=2, help="Duration of one measurement in seconds.")
-@click.option("--connections", default=8, help="Number of connections that always wait for a response.")
-@click.option("--case", "names", multiple=True, default=NAMES, type=click.Choice(list(ALL)), help="Measure this case.")
-def main(other: Path, python: Path | None, rounds: int, seconds: int, connections: int, names: tuple[str, ...]) -> None:
+@click.option(
+    "--connections", default=8, help="Number of connections that always wait for a response."
+)
+@click.option(
+    "--case",
+    "names",
+    multiple=True,
+    default=NAMES,
+    type=click.Choice(list(ALL)),
+    help="Measure this case.",
+)
+def main(
+    other: Path,
+    python: Path | None,
+    rounds: int,
+    seconds: int,
+    connections: int,
+    names: tuple[str, ...],
+) -> None:
     """Compare rate, latency and CPU time per request with the checkout in OTHER."""
     check_tools()
     cases = [ALL[name] for name in names]
@@ -60,13 +82,23 @@ def main(other: Path, python: Path | None, rounds: int, seconds: int, connection
                     service = services[side, case.model, case.is_secure]
                     found[side] = drive(case, service, seconds, connections, client_cpu)
                 mine, theirs = found["this"], found["other"]
-                ratios[case.name].append([mine.rate / theirs.rate, mine.p99 / theirs.p99, mine.cpu / theirs.cpu])
-                click.echo(f"{case.name} {mine.rate:9.1f} {theirs.rate:9.1f} requests/s, ", nl=False)
+                ratios[case.name].append(
+                    [mine.rate / theirs.rate, mine.p99 / theirs.p99, mine.cpu / theirs.cpu]
+                )
+                click.echo(
+                    f"{case.name} {mine.rate:9.1f} {theirs.rate:9.1f} requests/s, ", nl=False
+                )
                 click.echo(f"p99 {mine.p99:7.2f} {theirs.p99:7.2f} ms, ", nl=False)
                 click.echo(f"{mine.cpu:8.1f} {theirs.cpu:8.1f} µs CPU per request")
-    click.echo("\nMedians of this / other:\n\n| case | rate | p99 | CPU time per request |\n|---|---|---|---|")
+    click.echo(
+        "\nMedians of this / other:\n\n| case | rate | p99 | CPU time per request |\n|---|---|---|---|"
+    )
     for name, rows in ratios.items():
-        click.echo(f"| {name} | " + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True)) + " |")
+        click.echo(
+            f"| {name} | "
+            + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True))
+            + " |"
+        )
 
 
 @contextmanager
@@ -76,7 +108,12 @@ def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -
     `options` are options of gunicorn's command line.
     """
     http, grpc = free_ports(2)
-    settings: dict[str, Any] = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 1}
+    settings: dict[str, Any] = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "WORKERS": 1,
+    }
     settings |= {"LOG_LEVEL": "WARNING", "SHUTDOWN_DELAY_SECONDS": 0, "PYTHONPATH": folder}
     settings["GUNICORN_CMD_ARGS"] = options
     pinned = ["taskset", "-c", str(cpu)]

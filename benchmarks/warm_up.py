@@ -32,7 +32,9 @@ the warm-up is one call with one row. With `warm_up(model)`, it is one call for 
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rounds", default=3, help="Number of starts of each service. The results are medians.")
+@click.option(
+    "--rounds", default=3, help="Number of starts of each service. The results are medians."
+)
 @click.option("--requests", default=20, help="Number of requests after the first one.")
 @click.option("--output", type=Path, default=RESULTS, help="Directory for warm_up.json and .md.")
 def main(rounds: int, requests: int, output: Path) -> None:
@@ -44,11 +46,14 @@ def main(rounds: int, requests: int, output: Path) -> None:
     measured = defaultdict(list)
     for model in MODELS:  # the first start writes bytecode
         measure(python, model, "EXAMPLE", 1, server_cpu)
-    with click.progressbar(runs * rounds, label="measuring", item_show_func=lambda run: run and " ".join(run)) as bar:
+    with click.progressbar(
+        runs * rounds, label="measuring", item_show_func=lambda run: run and " ".join(run)
+    ) as bar:
         for run in bar:
             measured[run].append(measure(python, *run, requests, server_cpu))
     rows = [
-        {"model": model, "warm_up": warm_up} | {name: median(each[name] for each in found) for name in found[0]}
+        {"model": model, "warm_up": warm_up}
+        | {name: median(each[name] for each in found) for name in found[0]}
         for (model, warm_up), found in measured.items()
     ]
     versions = ", ".join(f"{package} {version_in(python, package)}" for package in PACKAGES)
@@ -105,7 +110,11 @@ def page(made: dict[str, Any]) -> str:
             MODELS[row["model"]],
             row["warm_up"],
             f"{row['ready']:.1f} s",
-            *(f"{row[f'{name}_{rows}'] * 1000:,.0f} ms" for rows in ROWS for name in ("first", "median")),
+            *(
+                f"{row[f'{name}_{rows}'] * 1000:,.0f} ms"
+                for rows in ROWS
+                for name in ("first", "median")
+            ),
         ]
         for row in made["rows"]
     ]

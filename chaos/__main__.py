@@ -17,7 +17,9 @@ from chaos.scenarios import SCENARIOS, Options, Scenario
 @click.option("--seconds", default=10.0, help="Duration of the load in seconds.")
 @click.option("--restarts", default=100, help="Number of workers to replace in `restarts`.")
 @click.option(
-    "--output", type=Path, help="Directory for results.json and .md. [default: chaos/results, if all scenarios run]"
+    "--output",
+    type=Path,
+    help="Directory for results.json and .md. [default: chaos/results, if all scenarios run]",
 )
 def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | None) -> None:
     """Run scenarios that inject faults into a service under load over both protocols.

@@ -124,7 +124,10 @@ class Rest(Client):
             "parameters": {"timeout": round(self.plan.timeout * 1e6)},
         }
         body = json.dumps(envelope).encode()
-        return b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        return b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (
+            len(body),
+            body,
+        )
 
     async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
         """Return the head and the body of the response. Raise ConnectionError if it is missing or incomplete."""
@@ -134,7 +137,9 @@ class Rest(Client):
         while end < 0 or len(data) < end + 4 + length:
             more = await asyncio.get_running_loop().sock_recv(self.sock, 2**16)
             if not more:
-                raise ConnectionError("closed within a response" if data else "closed without a response")
+                raise ConnectionError(
+                    "closed within a response" if data else "closed without a response"
+                )
             data += more
             if end < 0 and (end := data.find(b"\r\n\r\n")) >= 0:
                 found = re.search(rb"\r\ncontent-length: *(\d+)", data[:end], re.IGNORECASE)
@@ -150,7 +155,9 @@ class Rest(Client):
             return SUCCEEDED if right else "REST, a wrong response"
         if status == "503" and re.search(rb"\r\nretry-after:", head, re.IGNORECASE):
             return REJECTED
-        return TIMED_OUT if status == "504" and self.plan.timeout else f"REST, {status} {body[:80]!r}"
+        return (
+            TIMED_OUT if status == "504" and self.plan.timeout else f"REST, {status} {body[:80]!r}"
+        )
 
     def time_out(self) -> None:
         self.is_timed_out = True
@@ -174,7 +181,9 @@ class Grpc(Client):
         request = messages.ModelInferRequest(model_name="test", raw_input_contents=[FP64.pack(x)])
         request.inputs.add(name="x", datatype="FP64", shape=[1])
         try:
-            body = await call(request.SerializeToString(), timeout=self.plan.timeout or self.plan.patience)
+            body = await call(
+                request.SerializeToString(), timeout=self.plan.timeout or self.plan.patience
+            )
         except grpc.aio.AioRpcError as error:
             if error.code() in GRPC_REJECTED:
                 return REJECTED

@@ -79,7 +79,9 @@ class Clients:
         succeeded = self.times[SUCCEEDED] or [0.0]
         p50, p99 = np.percentile(succeeded, [50, 99]).tolist()
         deadline_error_p99 = float(np.percentile(self.times[TIMED_OUT] or [0.0], 99))
-        good, rejected, late = (self.outcomes.pop(outcome, 0) for outcome in (SUCCEEDED, REJECTED, TIMED_OUT))
+        good, rejected, late = (
+            self.outcomes.pop(outcome, 0) for outcome in (SUCCEEDED, REJECTED, TIMED_OUT)
+        )
         return Tally(
             seconds,
             good,
@@ -132,9 +134,18 @@ def load(services: Sequence[Running], **plan: Any) -> Iterator[dict[str, Tally]]
     with ExitStack() as stack:
         processes = {}
         for protocol in CLIENTS:
-            addresses = [service.http if protocol == "rest" else service.grpc for service in services]
-            command = [sys.executable, "-m", "chaos.load", json.dumps(asdict(Plan(protocol, addresses, **plan)))]
-            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            addresses = [
+                service.http if protocol == "rest" else service.grpc for service in services
+            ]
+            command = [
+                sys.executable,
+                "-m",
+                "chaos.load",
+                json.dumps(asdict(Plan(protocol, addresses, **plan))),
+            ]
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
             processes[protocol] = stack.enter_context(process)
         for process in processes.values():
             assert process.stdout is not None

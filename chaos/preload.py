@@ -40,7 +40,9 @@ def heavy() -> Flask:
         return {"sum": np.array([model[:: 2**10].sum()]), "pid": np.array([os.getpid()])}
 
     outputs = [MetadataTensor("sum", "UINT64", [1]), MetadataTensor("pid", "INT64", [1])]
-    return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load))
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
+    )
 
 
 def main() -> int:

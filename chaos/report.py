@@ -14,7 +14,16 @@ from chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
-HEAD = ["Fault", "Passed", "Sent", "Succeeded", "Rejected", "Timed out", "Lost", "REST p50 / p99, gRPC p50 / p99, ms"]
+HEAD = [
+    "Fault",
+    "Passed",
+    "Sent",
+    "Succeeded",
+    "Rejected",
+    "Timed out",
+    "Lost",
+    "REST p50 / p99, gRPC p50 / p99, ms",
+]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
 # The part of chaos/README.md that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
@@ -43,7 +52,13 @@ class Outcome:
 def row(name: str, title: str, seconds: float, outcome: Outcome) -> dict[str, Any]:
     """Return the scenario's row for results.json."""
     tallies = {protocol: asdict(tally) for protocol, tally in outcome.tallies.items()}
-    return {"name": name, "title": title, "seconds": round(seconds, 1), **asdict(outcome), "tallies": tallies}
+    return {
+        "name": name,
+        "title": title,
+        "seconds": round(seconds, 1),
+        **asdict(outcome),
+        "tallies": tallies,
+    }
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -69,7 +84,9 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
     made = {**stamp(), "how": how, "rows": list(rows)}
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n")
-    faults = "".join(f"\n{row['name']} failed: {fault}\n" for row in rows for fault in row["faults"])
+    faults = "".join(
+        f"\n{row['name']} failed: {fault}\n" for row in rows for fault in row["faults"]
+    )
     (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{table(rows)}\n{faults}")
 
 

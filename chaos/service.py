@@ -50,7 +50,8 @@ def replace_workers(service: Running) -> float:
     before = workers(service)
     service.process.send_signal(signal.SIGHUP)
     return wait(
-        lambda: len(workers(service)) == len(before) and not before & workers(service), "no new workers took over"
+        lambda: len(workers(service)) == len(before) and not before & workers(service),
+        "no new workers took over",
     )
 
 
@@ -58,7 +59,9 @@ def kill_worker(service: Running) -> float:
     """Send SIGKILL to a worker and return the seconds until its replacement is ready."""
     before = loads(service)
     os.kill(min(workers(service)), signal.SIGKILL)
-    return wait(lambda: loads(service) > before, "no worker came in the place of the one that was killed")
+    return wait(
+        lambda: loads(service) > before, "no worker came in the place of the one that was killed"
+    )
 
 
 def memory(service: Running) -> float:

@@ -8,7 +8,9 @@ import sys
 try:
     from conformance.command import main
 except ModuleNotFoundError as error:
-    sys.stderr.write(f"{error}; what the suite needs is set up by .venv/bin/pip install -e '.[dev]'\n")
+    sys.stderr.write(
+        f"{error}; what the suite needs is set up by .venv/bin/pip install -e '.[dev]'\n"
+    )
     sys.exit(2)
 
 if __name__ == "__main__":

@@ -26,15 +26,26 @@ def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, An
         return {**head(f"{name}_in", datatype, shape, values), **members}, b""
     blob = pack(datatype, values)
     parameters = {"binary_data_size": len(blob)}
-    return {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters, **members}, blob
+    return {
+        "name": f"{name}_in",
+        "datatype": datatype,
+        "shape": shape,
+        "parameters": parameters,
+        **members,
+    }, blob
 
 
 def requested_output(name: str, binary: bool | None = True) -> dict[str, Any]:
     """Return a requested output in binary form or JSON. If `binary` is None, the request's parameter applies."""
-    return {"name": f"{name}_out", **({} if binary is None else {"parameters": {"binary_data": binary}})}
+    return {
+        "name": f"{name}_out",
+        **({} if binary is None else {"parameters": {"binary_data": binary}}),
+    }
 
 
-def send(rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, size: Any = None) -> Reply:
+def send(
+    rest: Rest, name: str, datatype: str, shape: list[int], blob: bytes, size: Any = None
+) -> Reply:
     """Send a binary input and return the reply with binary output."""
     parameters = {"binary_data_size": len(blob) if size is None else size}
     made = {"name": f"{name}_in", "datatype": datatype, "shape": shape, "parameters": parameters}

@@ -24,8 +24,13 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def __init__(self, last: LastExchange):
         self.last = last
 
-    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        self.last.response, self.last.request = "", f"{details.method}\n{text_of(details.method, request)}".strip()
+    def intercept_unary_unary(
+        self, continuation: Callable[..., Any], details: Any, request: Any
+    ) -> Any:
+        self.last.response, self.last.request = (
+            "",
+            f"{details.method}\n{text_of(details.method, request)}".strip(),
+        )
         call = continuation(details, request)
         if call.done():
             self.record_error(call)
@@ -35,7 +40,9 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         if call.code() is not grpc.StatusCode.OK and (message := call.details()):
             self.last.record_message(call.code().name, message)
 
-    def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
+    def intercept_stream_stream(
+        self, continuation: Callable[..., Any], details: Any, requests: Any
+    ) -> Any:
         self.last.response, self.last.request = "", details.method
         return continuation(details, requests)
 
@@ -56,4 +63,8 @@ def text_of(method: str, request: Any) -> str:
 
 def cut(message: Any) -> str:
     text = text_format.MessageToString(message, as_utf8=True)
-    return text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}... ({message.ByteSize()} bytes)"
+    return (
+        text
+        if len(text) <= SHOWN_BYTES
+        else f"{text[:SHOWN_BYTES]}... ({message.ByteSize()} bytes)"
+    )

@@ -42,7 +42,9 @@ class LastExchange:
 def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
     """Return the first `most` bytes as text."""
     head = octets[:most].decode(errors="backslashreplace")
-    text = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in head)
+    text = "".join(
+        each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in head
+    )
     return text if len(octets) <= most else f"{text}... ({len(octets)} bytes)"
 
 
@@ -87,12 +89,20 @@ class Http:
     """A keep-alive connection to the server at `url`. It opens on demand, and again after the server closes it."""
 
     def __init__(
-        self, url: str, renewed: bool = False, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None
+        self,
+        url: str,
+        renewed: bool = False,
+        timeout: float = TIMEOUT_SECONDS,
+        last: LastExchange | None = None,
     ):
         """With `renewed`, retry a request on a new connection if the server has closed the idle connection."""
         self.renewed, self.timeout, self.last = renewed, timeout, last or LastExchange()
         parts = urlsplit(url)
-        self.host, self.port, self.prefix = parts.hostname or "", parts.port or 80, parts.path.rstrip("/")
+        self.host, self.port, self.prefix = (
+            parts.hostname or "",
+            parts.port or 80,
+            parts.path.rstrip("/"),
+        )
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def open(
@@ -111,7 +121,9 @@ class Http:
         self.note(method, path, given, body)
         kept = self.connection.sock
         try:
-            self.connection.request(method, self.prefix + path, body or None, given, encode_chunked=chunked)
+            self.connection.request(
+                method, self.prefix + path, body or None, given, encode_chunked=chunked
+            )
             reply = read_reply(self.connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
@@ -121,15 +133,22 @@ class Http:
         self.last.record_reply(reply)
         return reply
 
-    def note(self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]) -> None:
+    def note(
+        self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]
+    ) -> None:
         """Record the request before it is sent."""
-        lines = [f"{method} {self.prefix}{path}", *(f"{name}: {value}" for name, value in headers.items())]
+        lines = [
+            f"{method} {self.prefix}{path}",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
         if isinstance(body, list):
             lines.append(f"({len(body)} pieces, of {sum(map(len, body))} bytes in all)")
             body = b"".join(piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES])[:SHOWN_BYTES]
         self.last.response, self.last.request = "", "\n".join([*lines, "", shown(body)]).strip()
 
-    def post(self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None) -> Reply:
+    def post(
+        self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None
+    ) -> Reply:
         return self.open("POST", path, data, headers)
 
     def get(self, path: str, headers: Mapping[str, str | None] | None = None) -> Reply:
@@ -138,7 +157,9 @@ class Http:
     def open_raw(self) -> RawConnection:
         """Open a separate connection for requests that http.client cannot send."""
         return RawConnection(
-            socket.create_connection((self.host, self.port), timeout=self.timeout), self.prefix, self.last
+            socket.create_connection((self.host, self.port), timeout=self.timeout),
+            self.prefix,
+            self.last,
         )
 
     def close(self) -> None:

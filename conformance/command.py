@@ -24,7 +24,15 @@ from conformance.target import TARGET, Target
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "protocol.md"
-OPTIONS = [str(HERE), "-c", str(HERE / "pytest.ini"), "-qq", "--no-header", "--no-summary", "--tb=short"]
+OPTIONS = [
+    str(HERE),
+    "-c",
+    str(HERE / "pytest.ini"),
+    "-qq",
+    "--no-header",
+    "--no-summary",
+    "--tb=short",
+]
 OPTIONS += ["-p", "no:cacheprovider"]
 CASE_SECONDS = 15.0
 # Exit codes of pytest if it could run the cases.
@@ -32,11 +40,22 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--http", "url", required=True, metavar="URL", help="Base URL of REST, such as http://127.0.0.1:8080")
-@click.option("--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081")
+@click.option(
+    "--http",
+    "url",
+    required=True,
+    metavar="URL",
+    help="Base URL of REST, such as http://127.0.0.1:8080",
+)
+@click.option(
+    "--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081"
+)
 @click.option("--model", default=NAME, help="Served name of the model in conformance/model.py.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="BYTES", help="Maximum request size in the server's configuration."
+    "--limit",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="Maximum request size in the server's configuration.",
 )
 @click.option(
     "--timeout",
@@ -72,7 +91,9 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     type=click.Choice([origin.key for origin in Origin]),
     help="Run only the cases of an origin. Repeat the option for several.",
 )
-@click.option("--json", "json_path", type=Path, metavar="FILE", help="Write cases and counts to a JSON file.")
+@click.option(
+    "--json", "json_path", type=Path, metavar="FILE", help="Write cases and counts to a JSON file."
+)
 @click.option("--junit", "junit_path", type=Path, metavar="FILE", help="Write a JUnit XML file.")
 @click.option("--verbose", is_flag=True, help="Show the request and the traceback of each failure.")
 def main(
@@ -111,7 +132,9 @@ def main(
         "rules": wanted,
         "origins": origins,
     }
-    report = Report({"suite": __version__, "server": target.server, **requested_output}, target.last)
+    report = Report(
+        {"suite": __version__, "server": target.server, **requested_output}, target.last
+    )
     with closing(target):
         run(Run(target, report, wanted, origins, case_timeout, restart_command))
     report.echo(verbose)
@@ -123,8 +146,14 @@ def main(
 
 def known(rules: tuple[str, ...]) -> list[str]:
     """Return the requested rules and groups. Raise InvalidTarget if one is unknown."""
-    on_the_page = {line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if line.startswith("| ")}
-    there = sorted((rule for rule in on_the_page if rule[:1] in GROUPS and rule[1:].isdigit()), key=place)
+    on_the_page = {
+        line.split("|")[1].strip()
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("| ")
+    }
+    there = sorted(
+        (rule for rule in on_the_page if rule[:1] in GROUPS and rule[1:].isdigit()), key=place
+    )
     wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
     for rule in wanted:
         if rule not in {*there, *GROUPS}:
@@ -171,7 +200,11 @@ class Run:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self.rules:
-            items[:] = [item for item in items if any({rule, rule[0]} & {*self.rules} for rule in rules_of(item))]
+            items[:] = [
+                item
+                for item in items
+                if any({rule, rule[0]} & {*self.rules} for rule in rules_of(item))
+            ]
         if self.origins:
             items[:] = [item for item in items if new_case(item).origin.key in self.origins]
         self.report.expected = len(items)

@@ -120,9 +120,15 @@ def main(names: tuple[str, ...]) -> None:
     for name in names or SERVERS:
         server = SERVERS[name]
         click.echo(f"\n{server.title}")
-        package = f"{server.package} {version_in(server.make_python(), server.package)}" if server.package else ""
+        package = (
+            f"{server.package} {version_in(server.make_python(), server.package)}"
+            if server.package
+            else ""
+        )
         result = summarize(server.title, package, report_of(server))
-        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        (RESULTS / f"{name}.json").write_text(
+            json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+        )
     write_page()
 
 
@@ -134,7 +140,9 @@ def report_of(server: Server) -> dict[str, Any]:
         path = Path(folder) / "cases.json"
         addresses = ["--http", f"http://{process.running.http}", "--grpc", process.running.grpc]
         limit = ["--limit", str(LIMIT)] if server.has_limit else []
-        restart = f"kill -HUP {os.getpid()} && sleep 1"  # until this process has received the signal
+        restart = (
+            f"kill -HUP {os.getpid()} && sleep 1"  # until this process has received the signal
+        )
         options = [*addresses, *limit, "--restart", restart, "--json", str(path)]
         subprocess.run([sys.executable, "-m", "conformance", *options], cwd=ROOT, check=False)
         report: dict[str, Any] = json.loads(path.read_text())

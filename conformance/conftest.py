@@ -23,7 +23,9 @@ def target(pytestconfig: pytest.Config) -> Target:
 @pytest.fixture(autouse=True)
 def supported(request: pytest.FixtureRequest, target: Target) -> None:
     """Skip a case if the server does not support a required feature."""
-    datatype = request.node.callspec.params.get("datatype") if hasattr(request.node, "callspec") else ""
+    datatype = (
+        request.node.callspec.params.get("datatype") if hasattr(request.node, "callspec") else ""
+    )
     needed = ["bf16"] if datatype == "BF16" else []
     for mark in request.node.iter_markers("needs"):
         needed += mark.args
@@ -85,7 +87,14 @@ def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) ->
 
 
 # Descriptions of comparison operators.
-EXPECTED = {"==": "", "!=": "other than ", "<=": "at most ", "<": "less than ", ">=": "at least ", ">": "more than "}
+EXPECTED = {
+    "==": "",
+    "!=": "other than ",
+    "<=": "at most ",
+    "<": "less than ",
+    ">=": "at least ",
+    ">": "more than ",
+}
 
 
 def pytest_assertrepr_compare(op: str, left: Any, right: Any) -> list[str] | None:

@@ -17,7 +17,9 @@ CANCEL = 8
 class Connection:
     """A connection to the gRPC server at `address`."""
 
-    def __init__(self, address: str, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None):
+    def __init__(
+        self, address: str, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None
+    ):
         host, _, port = address.rpartition(":")
         self.last = last or LastExchange()
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
@@ -27,7 +29,9 @@ class Connection:
         self.send(SETTINGS, 0, 0, b"")
 
     def send(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        self.socket.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
+        self.socket.sendall(
+            struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+        )
 
     def call(self, stream: int, path: str, message: bytes | None, timeout: str) -> None:
         """Start a call. If `message` is None, leave the call open."""
@@ -41,7 +45,9 @@ class Connection:
             "content-type": "application/grpc",
             "grpc-timeout": timeout,
         }
-        self.send(HEADERS, END_HEADERS, stream, b"".join(literal(*field) for field in fields.items()))
+        self.send(
+            HEADERS, END_HEADERS, stream, b"".join(literal(*field) for field in fields.items())
+        )
         if message is not None:
             self.send(DATA, END_STREAM, stream, struct.pack(">BI", 0, len(message)) + message)
 
@@ -62,7 +68,9 @@ class Connection:
                 self.send(kind, ACK, 0, payload if kind == PING else b"")
             if source == stream and kind == DATA:
                 data += payload
-            if source == stream and (kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM)):
+            if source == stream and (
+                kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM)
+            ):
                 return data[5:]
 
     def __enter__(self) -> Connection:

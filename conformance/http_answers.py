@@ -12,7 +12,9 @@ from conformance.outcomes import success
 from conformance.target import SMALL, head
 
 BODY = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
-LARGE = json.dumps({"inputs": [head("bytes_in", "BYTES", [1], ["x" * 2000])], "outputs": [{"name": "bytes_out"}]})
+LARGE = json.dumps(
+    {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 2000])], "outputs": [{"name": "bytes_out"}]}
+)
 CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
 

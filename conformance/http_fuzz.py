@@ -81,7 +81,8 @@ def make_malformed(rng: random.Random) -> bytes:
 
 def make_random(rng: random.Random) -> bytes:
     return b"".join(
-        rng.choice([rng.randbytes(rng.randrange(20)), rng.choice(TOKENS)]) for _ in range(rng.randrange(20))
+        rng.choice([rng.randbytes(rng.randrange(20)), rng.choice(TOKENS)])
+        for _ in range(rng.randrange(20))
     )
 
 
@@ -172,8 +173,15 @@ class Campaign:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--streams", type=click.IntRange(1), default=200_000, help="Number of byte streams.")
-@click.option("--connections", type=click.IntRange(1), default=8, help="Number of concurrent connections.")
-@click.option("--seconds", type=float, default=20, help="Seconds without data until the server counts as hanging.")
+@click.option(
+    "--connections", type=click.IntRange(1), default=8, help="Number of concurrent connections."
+)
+@click.option(
+    "--seconds",
+    type=float,
+    default=20,
+    help="Seconds without data until the server counts as hanging.",
+)
 @click.option("--seed", type=int, help="Seed of the streams. [default: a random one]")
 def main(streams: int, connections: int, seconds: float, seed: int | None) -> None:
     """Send fuzzed byte streams to the HTTP server.
@@ -189,8 +197,12 @@ def main(streams: int, connections: int, seconds: float, seed: int | None) -> No
         faults = campaign.faults + find_crashes(running.log())
     for fault in faults:
         click.echo(f"\n{fault}")
-    click.echo(f"{sum(campaign.sent.values())} streams in {time.monotonic() - begun:.0f} s: {dict(campaign.sent)}")
-    click.echo(f"Responses: { {int(status): count for status, count in sorted(campaign.statuses.items())} }")
+    click.echo(
+        f"{sum(campaign.sent.values())} streams in {time.monotonic() - begun:.0f} s: {dict(campaign.sent)}"
+    )
+    click.echo(
+        f"Responses: { {int(status): count for status, count in sorted(campaign.statuses.items())} }"
+    )
     sys.exit(bool(faults))
 
 

@@ -39,6 +39,8 @@ def large_request(form: str, size: int, model: str = NAME) -> tuple[bytes, dict[
             "shape": [1],
             "contents": {"bytes_contents": [bytes(length)]},
         }
-        request = ModelInferRequest(model_name=model, inputs=[{**SMALL, "contents": {"fp32_contents": [0]}}, tensor])
+        request = ModelInferRequest(
+            model_name=model, inputs=[{**SMALL, "contents": {"fp32_contents": [0]}}, tensor]
+        )
     request.outputs.add(**OUTPUTS[0])
     return sized(request, size), {}

@@ -47,4 +47,8 @@ def echo(inputs: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(text[0].decode() if isinstance(text[0], bytes) else text[0])
     if (delay := inputs.get("delay_in")) is not None and len(delay):
         time.sleep(float(delay[0]))
-    return {output_of(name): value for name, value in inputs.items() if name not in ("fail_in", "delay_in")}
+    return {
+        output_of(name): value
+        for name, value in inputs.items()
+        if name not in ("fail_in", "delay_in")
+    }

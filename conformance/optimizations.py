@@ -51,9 +51,18 @@ def main(names: tuple[str, ...]) -> None:
 def run(environment: dict[str, str]) -> list[dict[str, Any]]:
     """Run the suite against the service with these environment variables, and return the cases."""
     http, grpc = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "MAX_REQUEST_BYTES": LIMIT, "WORKERS": 1}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "MAX_REQUEST_BYTES": LIMIT,
+        "WORKERS": 1,
+    }
     command = [sys.executable, "-m", "gunicorn", "conformance.servers.ours:create()"]
-    with started(command, ROOT, {**settings, **environment}) as service, tempfile.TemporaryDirectory() as folder:
+    with (
+        started(command, ROOT, {**settings, **environment}) as service,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         path = Path(folder) / "cases.json"
         options = [
             "--http",
@@ -66,7 +75,11 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
             str(path),
         ]
         done = subprocess.run(
-            [sys.executable, "-m", "conformance", *options], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "conformance", *options],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if not path.exists():
             raise click.ClickException(done.stderr or done.stdout)

@@ -118,7 +118,9 @@ CASES: list[tuple[str, str, str, Origin]] = [
 def origin_of(rule: str, test: str) -> Origin:
     """Return the origin of a case. `test` is the name of the test with its parameters in square brackets."""
     function, parameters = split(test)
-    found = next((line[3] for line in CASES if matches(line, rule, function, parameters)), RULES[rule])
+    found = next(
+        (line[3] for line in CASES if matches(line, rule, function, parameters)), RULES[rule]
+    )
     return TRITON if found is SPECIFICATION and parameters.startswith("rest binary") else found
 
 
@@ -131,4 +133,6 @@ def split(test: str) -> tuple[str, str]:
 def matches(line: tuple[str, str, str, Origin], rule: str, function: str, parameters: str) -> bool:
     """Return True if the line of CASES applies to the case."""
     pattern = line[2]
-    return line[:2] == (rule, function) and (pattern == parameters or fnmatchcase(parameters, pattern))
+    return line[:2] == (rule, function) and (
+        pattern == parameters or fnmatchcase(parameters, pattern)
+    )

@@ -45,7 +45,11 @@ def got(response: Response) -> str:
     """Describe the response in the terms of its transport."""
     if isinstance(response.raw, Reply):
         return repr(response.raw)
-    return f"OK {response.outputs}"[:300] if response.kind == "ok" else f"{response.kind}: {response.text}"
+    return (
+        f"OK {response.outputs}"[:300]
+        if response.kind == "ok"
+        else f"{response.kind}: {response.text}"
+    )
 
 
 def members(reply: Reply) -> dict[str, Any]:

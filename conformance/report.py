@@ -153,7 +153,9 @@ class Report:
         """Return a table of the counts by origin, group and outcome."""
         rows: list[tuple[str, dict[str, int] | None]] = []
         for origin in Origin:
-            groups = {f"  {group}  {title}": self.counts(group, origin) for group, title in GROUPS.items()}
+            groups = {
+                f"  {group}  {title}": self.counts(group, origin) for group, title in GROUPS.items()
+            }
             if found := [(label, row) for label, row in groups.items() if any(row.values())]:
                 rows += [(origin.value, None), *found]
         rows.append(("all", self.counts()))
@@ -192,14 +194,20 @@ class Report:
         root = ElementTree.Element("testsuites")
         suite = ElementTree.SubElement(root, "testsuite", attributes)
         for case in self.cases.values():
-            named = {"classname": case.rule, "name": in_xml(case.name), "time": f"{case.seconds:.3f}"}
+            named = {
+                "classname": case.rule,
+                "name": in_xml(case.name),
+                "time": f"{case.seconds:.3f}",
+            }
             element = ElementTree.SubElement(suite, "testcase", named)
             if case.is_failed:
                 kind = "error" if case.outcome == KILLED else "failure"
                 failure = ElementTree.SubElement(element, kind, message=in_xml(case.detail))
                 failure.text = in_xml(f"sent: {case.sent}")
             elif case.outcome != "passed":
-                ElementTree.SubElement(element, "skipped", message=in_xml(f"{case.outcome}: {case.detail}"))
+                ElementTree.SubElement(
+                    element, "skipped", message=in_xml(f"{case.outcome}: {case.detail}")
+                )
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
@@ -213,7 +221,9 @@ def detail_of(error: BaseException, response: str) -> str:
     elif isinstance(error, (OSError, http.client.HTTPException)):
         text = f"no response: {str(error) or repr(error)}"
     else:
-        text = f"{type(error).__name__}: {error}" + (f"; last response: {response}" if response else "")
+        text = f"{type(error).__name__}: {error}" + (
+            f"; last response: {response}" if response else ""
+        )
     text = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
     return text if len(text) <= DETAIL_CHARACTERS else f"{text[:DETAIL_CHARACTERS]}..."
 

@@ -100,14 +100,30 @@ def versions_table(results: dict[str, Result]) -> str:
 def summary_table(results: dict[str, Result]) -> str:
     keys = [origin.key for origin in Origin]
     head = ["Origin", *(result["title"] for result in results.values())]
-    rows = [[origin.value, *(cell(count(result, [origin.key])) for result in results.values())] for origin in Origin]
-    return table([head, *rows, ["all", *(cell(count(result, keys)) for result in results.values())]])
+    rows = [
+        [origin.value, *(cell(count(result, [origin.key])) for result in results.values())]
+        for origin in Origin
+    ]
+    return table(
+        [head, *rows, ["all", *(cell(count(result, keys)) for result in results.values())]]
+    )
 
 
 def rules_table(results: dict[str, Result], origin: str) -> str:
-    rules = sorted({rule for result in results.values() for rule in result["counts"].get(origin, {})}, key=place)
+    rules = sorted(
+        {rule for result in results.values() for rule in result["counts"].get(origin, {})},
+        key=place,
+    )
     head = ["Rule", *(result["title"] for result in results.values())]
-    return table([head, *([rule, *(cell(count(each, [origin], rule)) for each in results.values())] for rule in rules)])
+    return table(
+        [
+            head,
+            *(
+                [rule, *(cell(count(each, [origin], rule)) for each in results.values())]
+                for rule in rules
+            ),
+        ]
+    )
 
 
 def failed_groups(result: Result) -> list[tuple[str, str, int]]:
@@ -137,22 +153,38 @@ def make_tables() -> str:
         parts += [f"## {origin.value}", rules_table(results, origin.key)]
     for name, result in results.items():
         if failed_groups(result):
-            parts += [f"## Failures of {result['title']}", reasons_table(result, reasons.get(name, {}))]
+            parts += [
+                f"## Failures of {result['title']}",
+                reasons_table(result, reasons.get(name, {})),
+            ]
     return "\n\n".join(parts)
 
 
 def missing_reasons() -> list[str]:
     """Return the groups of failed cases without a reason, and the reasons without a failed case."""
     reasons = load_reasons()
-    given = {(name, origin, rule) for name, of in reasons.items() for origin, rules in of.items() for rule in rules}
-    failed = {(name, *group[:2]) for name, result in load_results().items() for group in failed_groups(result)}
+    given = {
+        (name, origin, rule)
+        for name, of in reasons.items()
+        for origin, rules in of.items()
+        for rule in rules
+    }
+    failed = {
+        (name, *group[:2])
+        for name, result in load_results().items()
+        for group in failed_groups(result)
+    }
     missing = [f"{' '.join(each)}: no reason" for each in sorted(failed - given)]
-    return missing + [f"{' '.join(each)}: a reason, but no failed case" for each in sorted(given - failed)]
+    return missing + [
+        f"{' '.join(each)}: a reason, but no failed case" for each in sorted(given - failed)
+    ]
 
 
 def write_page() -> None:
     """Write the tables into the page, and print the reasons to add to or remove from reasons.toml."""
-    PAGE.write_text(TABLES.sub(lambda found: f"{found[1]}\n{make_tables()}\n\n{found[2]}", PAGE.read_text()))
+    PAGE.write_text(
+        TABLES.sub(lambda found: f"{found[1]}\n{make_tables()}\n\n{found[2]}", PAGE.read_text())
+    )
     for line in missing_reasons():
         click.echo(line)
 

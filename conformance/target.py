@@ -67,7 +67,12 @@ class Target:
     """
 
     def __init__(
-        self, url: str, address: str | None, model: str, limit: int | None = None, timeout: float = TIMEOUT_SECONDS
+        self,
+        url: str,
+        address: str | None,
+        model: str,
+        limit: int | None = None,
+        timeout: float = TIMEOUT_SECONDS,
     ):
         check_addresses(url, address)
         self.url, self.address, self.model = url, address or "", model
@@ -75,10 +80,15 @@ class Target:
         self.path = f"/v2/models/{quote(model, safe='')}"
         self.http = self.connect(renewed=True)
         self.rest = Rest(self.http, model=quote(model, safe=""))
-        self.forms: dict[str, Any] = {"rest json": self.rest, "rest binary": Rest(self.http, True, self.rest.model)}
+        self.forms: dict[str, Any] = {
+            "rest json": self.rest,
+            "rest binary": Rest(self.http, True, self.rest.model),
+        }
         self.channel = None
         if address:
-            self.channel = grpc.intercept_channel(grpc.insecure_channel(address, UNLIMITED), Recorder(self.last))
+            self.channel = grpc.intercept_channel(
+                grpc.insecure_channel(address, UNLIMITED), Recorder(self.last)
+            )
             for form, raw in (("grpc typed", False), ("grpc raw", True)):
                 self.forms[form] = Grpc(self.channel, raw, model, timeout)
         self.check()
@@ -95,7 +105,9 @@ class Target:
             reason = shown(str(error).encode()) or repr(error)
             raise InvalidTarget(f"--http {self.url}: no HTTP server responds: {reason}") from None
         if not isinstance(members(response).get("outputs"), list):
-            raise InvalidTarget(f"--model {self.model}: a request with one input, fp32_in, got {response}")
+            raise InvalidTarget(
+                f"--model {self.model}: a request with one input, fp32_in, got {response}"
+            )
         if not self.is_grpc_responding():
             raise InvalidTarget(f"--grpc {self.address}: no gRPC server responds")
 
@@ -112,9 +124,15 @@ class Target:
         """Return the tensors of conformance/model.py that the model's metadata does not list, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
         needed = [[name for name, *_ in self.supported(tensors)] for tensors in (INPUTS, OUTPUTS)]
-        inputs = [name for name in needed[0] if declared["inputs"] and name not in declared["inputs"]]
+        inputs = [
+            name for name in needed[0] if declared["inputs"] and name not in declared["inputs"]
+        ]
         known = {output_of(name) for name in inputs}
-        outputs = [name for name in needed[1] if declared["outputs"] and name not in declared["outputs"] | known]
+        outputs = [
+            name
+            for name in needed[1]
+            if declared["outputs"] and name not in declared["outputs"] | known
+        ]
         return inputs + outputs
 
     def supported(self, tensors: list[Declared]) -> list[Declared]:
@@ -145,7 +163,9 @@ class Target:
         if self.channel:
             self.channel.close()
 
-    def infer(self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any) -> Response:
+    def infer(
+        self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any
+    ) -> Response:
         """Send `inputs` and return the response. `outputs` defaults to the outputs of these inputs."""
         wanted = [output_of(name) for name, *_ in inputs] if outputs is None else outputs
         return self.forms[form].infer(inputs, wanted, **options)
@@ -154,13 +174,21 @@ class Target:
     def version(self) -> str:
         """Return a version from the model's metadata, or ""."""
         versions = self.metadata.get("versions")
-        return versions[0] if isinstance(versions, list) and versions and isinstance(versions[0], str) else ""
+        return (
+            versions[0]
+            if isinstance(versions, list) and versions and isinstance(versions[0], str)
+            else ""
+        )
 
     def form_for(self, form: str, datatype: str) -> str:
         """Return `form`, or a binary form if `form` does not support the datatype (R13, R23, G3)."""
         if datatype in RAW_ONLY and form == "grpc typed":
             return "grpc raw"
-        if datatype in RAW_ONLY and form == "rest json" and self.missing_feature(f"{datatype.lower()} json"):
+        if (
+            datatype in RAW_ONLY
+            and form == "rest json"
+            and self.missing_feature(f"{datatype.lower()} json")
+        ):
             return "rest json" if self.missing_feature("binary") else "rest binary"
         return form
 
@@ -229,7 +257,10 @@ def bf16(target: Target) -> str:
 def datatype_json(target: Target, datatype: str) -> str:
     """Detect FP16 or BF16 in JSON, which is optional, because the protocol does not define it."""
     name = f"{datatype.lower()}_in"
-    envelope = {"inputs": [head(name, datatype, [1], [1.5])], "outputs": [{"name": output_of(name)}]}
+    envelope = {
+        "inputs": [head(name, datatype, [1], [1.5])],
+        "outputs": [{"name": output_of(name)}],
+    }
     reply = target.rest.post(envelope)
     return missing_reason(f"{datatype} as JSON", reply, 400, 422)
 
@@ -277,10 +308,14 @@ FEATURES: dict[str, Callable[[Target], str]] = {
     "content types": content_types,
     "model names": lambda target: path(target, "GET", "/v2/models"),
     "config": lambda target: path(target, "GET", f"{target.path}/config"),
-    "statistics": lambda target: "" if is_listed(target, "statistics") else "it lists no statistics",
+    "statistics": lambda target: (
+        "" if is_listed(target, "statistics") else "it lists no statistics"
+    ),
     "index": lambda target: path(target, "POST", "/v2/repository/index"),
     "health": lambda target: call(target, "/grpc.health.v1.Health/Check"),
-    "reflection": lambda target: call(target, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
+    "reflection": lambda target: call(
+        target, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    ),
     "rpc ModelConfig": service_call("ModelConfig"),
     "rpc RepositoryIndex": service_call("RepositoryIndex"),
     "rpc ModelStatistics": service_call("ModelStatistics"),

@@ -26,5 +26,7 @@ from tests.service.wires import Rest
 def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
     """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
     tensor = {"name": "bf16_in", "datatype": "BF16", "shape": [1], "data": [json.loads(number)]}
-    reply = rest.post({"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]})
+    reply = rest.post(
+        {"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]}
+    )
     assert success(reply).data[-2:] == bytes.fromhex(octets)

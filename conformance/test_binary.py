@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import LENGTH, TENSORS, check_next_request, read, requested_output, send, tensor
+from conformance.binary_requests import (
+    LENGTH,
+    TENSORS,
+    check_next_request,
+    read,
+    requested_output,
+    send,
+    tensor,
+)
 from conformance.client import Reply
 from conformance.outcomes import error_message, success
 from conformance.target import RAW_ONLY, SMALL, Target, head
@@ -16,7 +24,10 @@ from tests.service.cases import ON_THE_WIRE, TORN_BYTES
 from tests.service.wires import Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
-SUBSETS = [{name for name, taken in zip(TENSORS, mask, strict=True) if taken} for mask in product([0, 1], repeat=3)]
+SUBSETS = [
+    {name for name, taken in zip(TENSORS, mask, strict=True) if taken}
+    for mask in product([0, 1], repeat=3)
+]
 ORDERS = [["int16", "bytes", "pairs"], ["pairs", "int16", "bytes"], ["bytes", "pairs", "int16"]]
 
 
@@ -27,7 +38,9 @@ def post(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
 
 
 @pytest.mark.parametrize(("datatype", "shape", "blob", "data"), ON_THE_WIRE)
-def test_bytes_on_the_wire(target: Target, rest: Rest, datatype: str, shape: list[int], blob: str, data: list) -> None:
+def test_bytes_on_the_wire(
+    target: Target, rest: Rest, datatype: str, shape: list[int], blob: str, data: list
+) -> None:
     """B1: elements are little-endian and without padding, in requests and responses."""
     octets, count, name = bytes.fromhex(blob), len(data), datatype.lower()
     body, blobs = read(send(rest, name, datatype, [count], octets))
@@ -49,7 +62,12 @@ def test_bytes_on_the_wire(target: Target, rest: Rest, datatype: str, shape: lis
 def test_row_major(rest: Rest) -> None:
     """B1: elements are row-major."""
     octets = struct.pack("<6i", *range(6))
-    made = {"name": "grid_in", "datatype": "INT32", "shape": [3, 2], "data": [[0, 1], [2, 3], [4, 5]]}
+    made = {
+        "name": "grid_in",
+        "datatype": "INT32",
+        "shape": [3, 2],
+        "data": [[0, 1], [2, 3], [4, 5]],
+    }
     body, blobs = read(rest.post({"inputs": [made], "outputs": [requested_output("grid")]}))
     assert (body["outputs"][0]["shape"], blobs) == ([3, 2], octets)
 
@@ -61,7 +79,9 @@ def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
     check_next_request(rest)
 
 
-@pytest.mark.parametrize("bits", ["0000000000000080", "010000000000f07f", "010000000000f87f", "0100000000000000"])
+@pytest.mark.parametrize(
+    "bits", ["0000000000000080", "010000000000f07f", "010000000000f87f", "0100000000000000"]
+)
 def test_float_bits_are_preserved(rest: Rest, bits: str) -> None:
     """B1: every bit of a float is preserved, including NaN payloads."""
     assert read(send(rest, "fp64", "FP64", [1], bytes.fromhex(bits)))[1] == bytes.fromhex(bits)
@@ -100,10 +120,16 @@ def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
 def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     """B3: binary and JSON inputs mix in any order, and the bytes follow in the order of their tensors."""
     made = [tensor(name, name in binary) for name in order]
-    envelope = {"inputs": [each for each, _ in made], "outputs": [requested_output(name, False) for name in TENSORS]}
+    envelope = {
+        "inputs": [each for each, _ in made],
+        "outputs": [requested_output(name, False) for name in TENSORS],
+    }
     reply = rest.post(envelope, *(blob for _, blob in made))
     success(reply)
-    got = {each["name"]: (each["datatype"], each["shape"], each["data"]) for each in reply.json["outputs"]}
+    got = {
+        each["name"]: (each["datatype"], each["shape"], each["data"])
+        for each in reply.json["outputs"]
+    }
     assert got == {f"{name}_out": values for name, values in TENSORS.items()}
 
 
@@ -112,7 +138,9 @@ def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     """B3: binary and JSON outputs mix in any order. R16 checks their order."""
     inputs = [tensor(name, False)[0] for name in TENSORS]
-    reply = rest.post({"inputs": inputs, "outputs": [requested_output(name, name in binary) for name in order]})
+    reply = rest.post(
+        {"inputs": inputs, "outputs": [requested_output(name, name in binary) for name in order]}
+    )
     body, blobs = read(reply) if binary else (reply.json, b"")
     assert {each["name"] for each in body["outputs"]} == {f"{name}_out" for name in order}
     for output in body["outputs"]:
@@ -168,7 +196,9 @@ def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
     """B6: a binary_data or binary_data_output other than true or false is rejected."""
     output = {"name": "fp32_out", "parameters": {"binary_data": binary}}
     error_message(rest.post({"inputs": [head(*SMALL)], "outputs": [output]}), 400)
-    error_message(rest.post({"inputs": [head(*SMALL)], "parameters": {"binary_data_output": binary}}), 400)
+    error_message(
+        rest.post({"inputs": [head(*SMALL)], "parameters": {"binary_data_output": binary}}), 400
+    )
 
 
 def test_binary_response(target: Target, rest: Rest) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import LENGTH, check_next_request, read, requested_output, send, tensor
+from conformance.binary_requests import (
+    LENGTH,
+    check_next_request,
+    read,
+    requested_output,
+    send,
+    tensor,
+)
 from conformance.outcomes import error_message, success
 from conformance.test_tensors import INPUT_OF_RANK
 from tests.service.cases import NO_LENGTHS
@@ -44,7 +51,10 @@ def test_header_length_of_zero(rest: Rest) -> None:
 
 def test_header_length_of_whole_body(rest: Rest) -> None:
     """B4: a header length equal to the body's length is valid without binary tensors."""
-    for made in (tensor("int16", False)[0], tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0]):
+    for made in (
+        tensor("int16", False)[0],
+        tensor("int16", shape=[0], parameters={"binary_data_size": 0})[0],
+    ):
         reply = rest.post({"inputs": [made], "outputs": [requested_output("int16", False)]}, b"")
         success(reply)
         assert reply.json["outputs"][0]["data"] == made.get("data", [])
@@ -55,7 +65,9 @@ def test_header_name_is_case_insensitive(rest: Rest, spelling: str) -> None:
     """B4: the header's name is case-insensitive."""
     made, blob = tensor("int16")
     text = json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode()
-    reply = rest.client.post(f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"})
+    reply = rest.client.post(
+        f"/v2/models/{rest.model}/infer", text + blob, {spelling: f"{len(text)}"}
+    )
     assert read(reply)[1] == blob
 
 
@@ -77,18 +89,28 @@ def test_missing_header_length(rest: Rest) -> None:
 def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any) -> None:
     """B4: the header length counts bytes of the decompressed body."""
     made, blob = tensor("int16")
-    text = json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode() + b" " * 5000
+    text = (
+        json.dumps({"inputs": [made], "outputs": [requested_output("int16")]}).encode()
+        + b" " * 5000
+    )
     headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
     infer = f"/v2/models/{rest.model}/infer"
     assert read(rest.client.post(infer, compress(text + blob), headers))[1] == blob
-    error_message(rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400)
+    error_message(
+        rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400
+    )
 
 
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize(
+    "datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"]
+)
 @pytest.mark.parametrize("off", [-1, 1])
 def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
     """B5: a size other than the shape and datatype require is rejected."""
-    error_message(send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)), 400)
+    error_message(
+        send(rest, datatype.lower(), datatype, [3], bytes(len(pack(datatype, [0, 0, 0])) + off)),
+        400,
+    )
     check_next_request(rest)
 
 
@@ -130,6 +152,9 @@ def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
 def test_negative_size(rest: Rest) -> None:
     """B5: a negative size does not compensate for a size that is too large."""
     (first, blob), (second, more) = tensor("int16"), tensor("pairs")
-    first["parameters"]["binary_data_size"], second["parameters"]["binary_data_size"] = len(blob + more) + 5, -5
+    first["parameters"]["binary_data_size"], second["parameters"]["binary_data_size"] = (
+        len(blob + more) + 5,
+        -5,
+    )
     error_message(rest.post({"inputs": [first, second]}, blob, more), 400)
     check_next_request(rest)

@@ -24,7 +24,8 @@ def test_content_type_is_ignored(http: Http, infer: str, content_type: str | Non
 
 
 @pytest.mark.parametrize(
-    "coding", ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)]
+    "coding",
+    ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)],
 )
 def test_content_codings(http: Http, infer: str, coding: str) -> None:
     """R18: gzip, deflate with zlib framing, and identity are understood."""
@@ -55,14 +56,29 @@ CORRUPT: list[Callable[[bytes], bytes]] = [
     lambda body: body + b"trailing",
     lambda body: body[:20] + b"\xff" * 8 + body[28:],
 ]  # fmt: skip
-DAMAGES = ["empty", "plain", "one byte short", "12 bytes", "half", "another checksum", "trailing bytes", "changed"]
+DAMAGES = [
+    "empty",
+    "plain",
+    "one byte short",
+    "12 bytes",
+    "half",
+    "another checksum",
+    "trailing bytes",
+    "changed",
+]
 
 
-@pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
+@pytest.mark.parametrize(
+    "coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS]
+)
 @pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
-def test_corrupt_compressed_body(http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]) -> None:
+def test_corrupt_compressed_body(
+    http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]
+) -> None:
     """R18: a body that does not match its Content-Encoding is rejected with 400, and the connection stays open."""
-    error_message(http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400)
+    error_message(
+        http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400
+    )
     check_next_request(http, infer)
 
 

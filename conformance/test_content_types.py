@@ -32,7 +32,9 @@ def test_invalid_base64(target: Target, form: str, text: str) -> None:
     expect(target.infer(form, [sent], content_types={"bytes_in": "base64"}), "INVALID_ARGUMENT")
 
 
-@pytest.mark.parametrize(("datatype", "values"), [("INT32", [1, -2]), ("FP64", [0.1, -2.0]), ("BOOL", [True, False])])
+@pytest.mark.parametrize(
+    ("datatype", "values"), [("INT32", [1, -2]), ("FP64", [0.1, -2.0]), ("BOOL", [True, False])]
+)
 def test_array(target: Target, form: str, datatype: str, values: list) -> None:
     """C5: an input of content type np has the dtype of its datatype, in every form."""
     name = datatype.lower()
@@ -43,4 +45,6 @@ def test_array(target: Target, form: str, datatype: str, values: list) -> None:
 
 def test_unknown_content_type(target: Target, form: str) -> None:
     """C2: an unknown content type is rejected."""
-    expect(target.infer(form, [TEXT], content_types={"bytes_in": "no-such-type"}), "INVALID_ARGUMENT")
+    expect(
+        target.infer(form, [TEXT], content_types={"bytes_in": "no-such-type"}), "INVALID_ARGUMENT"
+    )

@@ -18,7 +18,9 @@ GOOD = head(*SMALL)
 
 def changed(**members: Any) -> dict[str, Any]:
     """Return the valid request with changed members of its input. The value ... removes a member."""
-    return {"inputs": [{name: value for name, value in {**GOOD, **members}.items() if value is not ...}]}
+    return {
+        "inputs": [{name: value for name, value in {**GOOD, **members}.items() if value is not ...}]
+    }
 
 
 def with_parameters(place: str, parameters: Any) -> dict[str, Any]:
@@ -102,7 +104,10 @@ def test_id_of_wrong_type(rest: Rest, request_id: Any) -> None:
 
 def test_response_members(target: Target, rest: Rest) -> None:
     """R8: the response names the model and version, and each output has name, datatype, shape and flat data."""
-    envelope = {"inputs": [head("grid_in", "INT32", [2, 1], [5, 6])], "outputs": [{"name": "grid_out"}]}
+    envelope = {
+        "inputs": [head("grid_in", "INT32", [2, 1], [5, 6])],
+        "outputs": [{"name": "grid_out"}],
+    }
     body = success(rest.post(envelope)).json
     assert body["model_name"] == target.model
     if target.version:
@@ -153,10 +158,21 @@ OUTPUT_FAULTS = [
 ]
 DATA_FAULTS = [
     pytest.param([("fp32_in", "FP32", [3], [1.0])], [], ["fp32_in", "3"], id="too few elements"),
-    pytest.param([("fp32_in", "FP32", [1], [1.0, 2.0])], [], ["fp32_in", "1"], id="too many elements"),
-    pytest.param([("fp32_in", "FP32", [-1], [1.0])], [], ["fp32_in", "-1"], id="a negative dimension"),
-    pytest.param([("grid_in", "INT32", [2**32, 2**32], [])], [], ["grid_in"], id="a product beyond 64 bits"),
-    pytest.param([("bytes_in", "BYTES", [3], [b"a"])], [], ["bytes_in", "3", "1"], id="too few elements of BYTES"),
+    pytest.param(
+        [("fp32_in", "FP32", [1], [1.0, 2.0])], [], ["fp32_in", "1"], id="too many elements"
+    ),
+    pytest.param(
+        [("fp32_in", "FP32", [-1], [1.0])], [], ["fp32_in", "-1"], id="a negative dimension"
+    ),
+    pytest.param(
+        [("grid_in", "INT32", [2**32, 2**32], [])], [], ["grid_in"], id="a product beyond 64 bits"
+    ),
+    pytest.param(
+        [("bytes_in", "BYTES", [3], [b"a"])],
+        [],
+        ["bytes_in", "3", "1"],
+        id="too few elements of BYTES",
+    ),
 ]
 
 
@@ -169,8 +185,12 @@ def test_rejects_invalid_inputs(
     expect(target.infer(form, [SMALL]))
 
 
-@pytest.mark.parametrize(("declared", "shape", "got"), [("int32", [3, 1], [3]), ("column", [3], [3, 1])])
-def test_column_matches_vector(target: Target, form: str, declared: str, shape: list[int], got: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("declared", "shape", "got"), [("int32", [3, 1], [3]), ("column", [3], [3, 1])]
+)
+def test_column_matches_vector(
+    target: Target, form: str, declared: str, shape: list[int], got: list[int]
+) -> None:
     """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send such columns."""
     response = expect(target.infer(form, [(f"{declared}_in", "INT32", shape, [1, 2, 3])]))
     assert response.outputs == {f"{declared}_out": ("INT32", got, [1, 2, 3])}
@@ -184,7 +204,9 @@ def test_rejects_invalid_outputs(
     expect(target.infer(form, inputs, outputs), "INVALID_ARGUMENT")
 
 
-@pytest.mark.parametrize("wanted", [["int32_out"], ["fp32_out"], ["int32_out", "fp32_out"], ["fp32_out", "int32_out"]])
+@pytest.mark.parametrize(
+    "wanted", [["int32_out"], ["fp32_out"], ["int32_out", "fp32_out"], ["fp32_out", "int32_out"]]
+)
 def test_requested_outputs(target: Target, form: str, wanted: list[str]) -> None:
     """R16: the response contains only the requested outputs, in that order."""
     response = expect(target.infer(form, [SMALL, NUMBERS], wanted))
@@ -200,7 +222,8 @@ def test_all_outputs(target: Target, form: str) -> None:
     if form == "rest json" and (reasons := list(filter(None, map(target.missing_feature, needed)))):
         pytest.skip(f"not supported: {reasons[0]}")
     sent: list[Sent] = [
-        (f"{name}_in", datatype, [0 if size == -1 else size for size in shape], []) for name, datatype, shape in echoed
+        (f"{name}_in", datatype, [0 if size == -1 else size for size in shape], [])
+        for name, datatype, shape in echoed
     ]
     response = expect(target.infer(form, sent[::-1], []))
     assert list(response.outputs) == [f"{name}_out" for name, _, _ in echoed]
@@ -228,7 +251,9 @@ def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
-def test_error_message(target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
+def test_error_message(
+    target: Target, form: str, inputs: list[Sent], outputs: list[str], named: list[str]
+) -> None:
     """R19: an error message names the problem, the expected and the received value, without a traceback."""
     response = target.infer(form, inputs, outputs)
     if response.kind != "INVALID_ARGUMENT":
@@ -239,15 +264,22 @@ def test_error_message(target: Target, form: str, inputs: list[Sent], outputs: l
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
-def test_same_error_message(target: Target, rpc: Any, inputs: list[Sent], outputs: list[str], named: list[str]) -> None:
+def test_same_error_message(
+    target: Target, rpc: Any, inputs: list[Sent], outputs: list[str], named: list[str]
+) -> None:
     """G1: the error message over gRPC equals the one over REST."""
-    pairs = [("rest json", "grpc typed"), *([] if target.missing_feature("binary") else [("rest binary", "grpc raw")])]
+    pairs = [
+        ("rest json", "grpc typed"),
+        *([] if target.missing_feature("binary") else [("rest binary", "grpc raw")]),
+    ]
     for pair in pairs:
         rest, rpc = (target.infer(form, inputs, outputs) for form in pair)
         if "ok" in (rest.kind, rpc.kind):
             pytest.skip("not run: the request is not rejected, which R9, R15 and R16 check")
         same = (rest.kind, rest.text) == (rpc.kind, rpc.text)
-        assert same, f"expected the same of both, got {got(rest)} over REST, and {got(rpc)} over gRPC"
+        assert same, (
+            f"expected the same of both, got {got(rest)} over REST, and {got(rpc)} over gRPC"
+        )
 
 
 def test_model_error(target: Target, form: str) -> None:

@@ -30,13 +30,22 @@ def check_valid_call_afterward(target: Target, rpc: Grpc) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_calls(target: Target, rpc: Grpc, name: str) -> None:
     """G1: the service implements the protocol's methods."""
-    members: dict[str, Any] = {"ModelInfer": {"model_name": target.model}, "ModelReady": {"name": target.model}}
+    members: dict[str, Any] = {
+        "ModelInfer": {"model_name": target.model},
+        "ModelReady": {"name": target.model},
+    }
     members["ModelMetadata"] = members["ModelReady"]
-    expected = (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT) if name == "ModelInfer" else (grpc.StatusCode.OK,)
+    expected = (
+        (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT)
+        if name == "ModelInfer"
+        else (grpc.StatusCode.OK,)
+    )
     assert status_of(lambda: rpc.call(name, **members.get(name, {}))) in expected
 
 
-@pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/NoSuchCall", "/inference.NoSuchService/ServerLive"])
+@pytest.mark.parametrize(
+    "path", ["/inference.GRPCInferenceService/NoSuchCall", "/inference.NoSuchService/ServerLive"]
+)
 def test_unknown_method(rpc: Grpc, path: str) -> None:
     """G1: an unknown method is rejected with UNIMPLEMENTED."""
     call = rpc.channel.unary_unary(path)
@@ -58,7 +67,9 @@ def test_unknown_method(rpc: Grpc, path: str) -> None:
 )
 def test_malformed_message(rpc: Grpc, name: str, body: str) -> None:
     """G1: bytes that are not a valid message are INVALID_ARGUMENT, not INTERNAL."""
-    assert status_of(lambda: rpc.call(name, bytes.fromhex(body))) == grpc.StatusCode.INVALID_ARGUMENT
+    assert (
+        status_of(lambda: rpc.call(name, bytes.fromhex(body))) == grpc.StatusCode.INVALID_ARGUMENT
+    )
 
 
 def test_unknown_fields(rpc: Grpc) -> None:
@@ -73,12 +84,16 @@ def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
     assert response.raw.id == request_id
 
 
-@pytest.mark.parametrize("value", [b"", b"\x32\x01a"])  # the second is field 6, which InferParameter does not have
+@pytest.mark.parametrize(
+    "value", [b"", b"\x32\x01a"]
+)  # the second is field 6, which InferParameter does not have
 @pytest.mark.parametrize("place", ["request", "input", "output"])
 def test_parameter_without_value(rpc: Grpc, place: str, value: bytes) -> None:
     """R17: a parameter without a value or of an unknown kind is ignored on the request, an input or an output."""
     inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
-    message = messages.ModelInferRequest(model_name=rpc.model, inputs=inputs, outputs=[{"name": "fp32_out"}])
+    message = messages.ModelInferRequest(
+        model_name=rpc.model, inputs=inputs, outputs=[{"name": "fp32_out"}]
+    )
     holder = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}[place]
     holder.parameters["odd"].MergeFromString(value)
     expect(rpc.send(message))
@@ -89,12 +104,20 @@ def test_parameter_of_each_type(rpc: Grpc) -> None:
     inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
     message = messages.ModelInferRequest(model_name=rpc.model, inputs=inputs)
     message.outputs.add(name="fp32_out")
-    for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
+    for kind, value in [
+        ("bool", True),
+        ("int64", -1),
+        ("string", ""),
+        ("double", math.nan),
+        ("uint64", 2**64 - 1),
+    ]:
         setattr(message.parameters[kind], f"{kind}_param", value)
     expect(rpc.send(message))
 
 
-@pytest.mark.parametrize("coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
+@pytest.mark.parametrize(
+    "coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate]
+)
 def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
     """G6: a decompressed message of exactly the limit is accepted. A larger one is rejected with RESOURCE_EXHAUSTED."""
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
@@ -112,7 +135,9 @@ def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compr
 def slow(rpc: Grpc, timeout: float | None) -> Any:
     """Start a call that takes half a second, and return its future."""
     message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "fp32_out"}])
-    message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(0.5)
+    message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(
+        0.5
+    )
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     return call.future(message.SerializeToString(), timeout=timeout)
 
@@ -154,11 +179,16 @@ def test_reset_calls(target: Target, rpc: Grpc) -> None:
 def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
     """G1: messages with gRPC compression are accepted."""
     message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "bytes_out"}])
-    message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"x" * 5000)
+    message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(
+        b"x" * 5000
+    )
     call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     response = call(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
     read = messages.ModelInferResponse.FromString(response)
-    contents = [*read.outputs[0].contents.bytes_contents, *(entry[4:] for entry in read.raw_output_contents)]
+    contents = [
+        *read.outputs[0].contents.bytes_contents,
+        *(entry[4:] for entry in read.raw_output_contents),
+    ]
     assert contents == [b"x" * 5000]
 
 
@@ -177,7 +207,10 @@ def test_health_of_unknown_service(rpc: Grpc) -> None:
     """G7: the health service reports NOT_FOUND for other services."""
     stub = health_pb2_grpc.HealthStub(rpc.channel)
     requested_output = health_pb2.HealthCheckRequest(service="no.such.Service")
-    assert status_of(lambda: stub.Check(requested_output, timeout=rpc.timeout)) == grpc.StatusCode.NOT_FOUND
+    assert (
+        status_of(lambda: stub.Check(requested_output, timeout=rpc.timeout))
+        == grpc.StatusCode.NOT_FOUND
+    )
 
 
 def reflected(rpc: Grpc, **requested_output: str) -> Any:

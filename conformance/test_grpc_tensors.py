@@ -26,12 +26,19 @@ def check_valid_call_afterward(target: Target, rpc: Grpc) -> Any:
     assert expect(target.infer("grpc raw", [SMALL])).outputs == {"fp32_out": SMALL[1:]}
 
 
-def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any) -> Response:
+def send(
+    rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None, **members: Any
+) -> Response:
     """Send a request and return its response. By default, request the outputs of its inputs."""
-    outputs = [{"name": name} for name in dict.fromkeys(each["name"].replace("_in", "_out") for each in tensors)]
+    outputs = [
+        {"name": name}
+        for name in dict.fromkeys(each["name"].replace("_in", "_out") for each in tensors)
+    ]
     members.setdefault("outputs", outputs)
     return rpc.send(
-        messages.ModelInferRequest(model_name=rpc.model, inputs=tensors, raw_input_contents=raw or [], **members)
+        messages.ModelInferRequest(
+            model_name=rpc.model, inputs=tensors, raw_input_contents=raw or [], **members
+        )
     )
 
 
@@ -60,7 +67,9 @@ def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
     check_invalid_argument(send(rpc, *tensors, raw=[bytes(8), b""]))
 
 
-@pytest.mark.parametrize("blob", ["", "01", "01000000", "ffffffff", "0200000061", "0100000061000000", "0000000100"])
+@pytest.mark.parametrize(
+    "blob", ["", "01", "01000000", "ffffffff", "0200000061", "0100000061000000", "0000000100"]
+)
 def test_malformed_raw_bytes(rpc: Grpc, blob: str) -> None:
     """G2: elements of BYTES must fill their entry exactly, and match the number in the shape."""
     check_invalid_argument(send(rpc, tensor("bytes", "BYTES", [1]), raw=[bytes.fromhex(blob)]))
@@ -77,14 +86,18 @@ def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
 def test_raw_and_contents(rpc: Grpc, typed: int, raw: list[bytes]) -> None:
     """G2: raw entries and contents exclude each other, within an input and across inputs."""
     tensors = [tensor("fp32", "FP32", [1]), tensor("int32", "INT32", [1])][: len(raw)]
-    tensors[typed % len(raw)]["contents"] = {"int_contents": [1]} if typed % len(raw) else {"fp32_contents": [1]}
+    tensors[typed % len(raw)]["contents"] = (
+        {"int_contents": [1]} if typed % len(raw) else {"fp32_contents": [1]}
+    )
     check_invalid_argument(send(rpc, *tensors, raw=raw))
 
 
 def test_empty_contents_with_raw_entries(rpc: Grpc) -> None:
     """G2: an empty contents message is allowed together with raw entries."""
     made = tensor("fp32", "FP32", [1], fp32_contents=[])
-    message = messages.ModelInferRequest(model_name=rpc.model, inputs=[made], raw_input_contents=[bytes(4)])
+    message = messages.ModelInferRequest(
+        model_name=rpc.model, inputs=[made], raw_input_contents=[bytes(4)]
+    )
     assert message.inputs[0].HasField("contents")
     assert expect(rpc.send(message)).outputs["fp32_out"] == ("FP32", [1], [0.0])
 
@@ -105,7 +118,9 @@ def test_contents_field_of_datatype(rpc: Grpc, datatype: str) -> None:
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
     """G3: a second field in addition to the right one is rejected."""
-    check_invalid_argument(send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
+    check_invalid_argument(
+        send(rpc, tensor("int32", "INT32", shape, int_contents=[1] * shape[0], int64_contents=[1]))
+    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
@@ -138,7 +153,9 @@ def test_datatype_without_contents_field(rpc: Grpc, datatype: str) -> None:
         ("fp16", "FP16", {"fp32_contents": [1.5]}, []),
     ],
 )
-def test_error_names_input(rpc: Grpc, name: str, datatype: str, contents: dict[str, list], raw: list[bytes]) -> None:
+def test_error_names_input(
+    rpc: Grpc, name: str, datatype: str, contents: dict[str, list], raw: list[bytes]
+) -> None:
     """R19, G2, G3: an error message about invalid contents names the input."""
     response = send(rpc, tensor(name, datatype, [1], **contents), raw=raw)
     if response.kind != "INVALID_ARGUMENT":
@@ -162,7 +179,9 @@ def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
 def test_raw_request_gets_raw_response(target: Target, datatype: str) -> None:
     """G4: the response to a raw request is raw and equal byte for byte."""
     blob = pack(datatype, [b"a\xff", b""] if datatype == "BYTES" else [1, 0])
-    response = expect(send(target.forms["grpc raw"], tensor(datatype.lower(), datatype, [2]), raw=[blob]))
+    response = expect(
+        send(target.forms["grpc raw"], tensor(datatype.lower(), datatype, [2]), raw=[blob])
+    )
     assert list(response.raw.raw_output_contents) == [blob]
     assert not response.raw.outputs[0].contents.ByteSize()
 
@@ -171,14 +190,18 @@ def test_raw_request_gets_raw_response(target: Target, datatype: str) -> None:
 def test_typed_request_gets_typed_response(rpc: Grpc, datatype: str) -> None:
     """G4: the response to a typed request is typed."""
     values = [b"a\xff", b""] if datatype == "BYTES" else [1, 0]
-    response = expect(send(rpc, tensor(datatype.lower(), datatype, [2], **{CONTENTS[datatype]: values})))
+    response = expect(
+        send(rpc, tensor(datatype.lower(), datatype, [2], **{CONTENTS[datatype]: values}))
+    )
     assert list(response.raw.raw_output_contents) == []
     assert list(getattr(response.raw.outputs[0].contents, CONTENTS[datatype])) == values
 
 
 @pytest.mark.parametrize("datatype", RAW_ONLY)
 @pytest.mark.parametrize("last", [False, True])
-def test_output_without_contents_field_makes_response_raw(rpc: Grpc, datatype: str, last: bool) -> None:
+def test_output_without_contents_field_makes_response_raw(
+    rpc: Grpc, datatype: str, last: bool
+) -> None:
     """G4, R23: a requested FP16 or BF16 output makes the whole response raw."""
     name = datatype.lower()
     tensors = [tensor("fp32", "FP32", [1], fp32_contents=[1.5]), tensor(name, datatype, [0])]

@@ -18,7 +18,10 @@ FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        *(("POST", path) for path in ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]),
+        *(
+            ("POST", path)
+            for path in ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
+        ),
         *((method, "{model}/infer") for method in ["GET", "PUT", "DELETE", "PATCH"]),
         ("DELETE", "{model}"),
         ("PUT", "/v2"),
@@ -26,7 +29,9 @@ FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode
 )
 def test_method_not_allowed(target: Target, http: Http, infer: str, method: str, path: str) -> None:
     """R19: an unsupported method is rejected with 405 in JSON and with Allow, and the connection stays open."""
-    reply = http.open(method, path.replace("{model}", target.path), BODY if method == "POST" else b"")
+    reply = http.open(
+        method, path.replace("{model}", target.path), BODY if method == "POST" else b""
+    )
     error_message(reply, 405)
     allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
     assert ("POST" if path.endswith("infer") else "GET") in allowed
@@ -135,7 +140,11 @@ def test_pipelined_requests_without_body(http: Http, infer: str) -> None:
 def test_get_with_body(http: Http, infer: str) -> None:
     """R21: the body of a GET is skipped and not parsed as the next request."""
     with http.open_raw() as line:
-        line.send(line.head("GET", "/v2/health/live", Content_Length=len(BODY)), BODY, line.request(infer, BODY))
+        line.send(
+            line.head("GET", "/v2/health/live", Content_Length=len(BODY)),
+            BODY,
+            line.request(infer, BODY),
+        )
         success(line.reply())
         check_echo(line.reply())
 
@@ -144,7 +153,11 @@ def test_get_with_body(http: Http, infer: str) -> None:
 def test_compressed_chunked_body(http: Http, infer: str) -> None:
     """R18: a body may be both compressed and chunked."""
     body = gzip.compress(BODY)
-    check_echo(http.open("POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True))
+    check_echo(
+        http.open(
+            "POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True
+        )
+    )
     check_next_request(http, infer)
 
 

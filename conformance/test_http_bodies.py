@@ -26,11 +26,15 @@ def test_body_limit(http: Http, infer: str, limit: int, coding: str) -> None:
     """R19: a decompressed body of exactly the limit is accepted. A larger one is rejected with 413."""
     code = CODINGS.get(coding, bytes)
     check_echo(http.post(infer, code(padded(limit)), {"Content-Encoding": coding}))
-    assert str(limit) in error_message(http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413)
+    assert str(limit) in error_message(
+        http.post(infer, code(padded(limit + 1)), {"Content-Encoding": coding}), 413
+    )
     check_echo(http.post(infer, BODY))
 
 
-@pytest.mark.parametrize("coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS])
+@pytest.mark.parametrize(
+    "coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS]
+)
 def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) -> None:
     """R19: a body that decompresses to far more than the limit is rejected with 413."""
     encoder = zlib.compressobj(9, wbits=31 if coding == "gzip" else 15)
@@ -43,11 +47,15 @@ def test_decompression_bombs(http: Http, infer: str, limit: int, coding: str) ->
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
 @pytest.mark.parametrize("times", [1, 8])
-def test_client_sends_too_much(http: Http, infer: str, limit: int, times: int, chunked: bool) -> None:
+def test_client_sends_too_much(
+    http: Http, infer: str, limit: int, times: int, chunked: bool
+) -> None:
     """R19: a client that continues to send a body over the limit receives 413."""
     blocks = [padded(limit + 1), *[b" " * min(limit, 2**20)] * (times - 1)]
     size = sum(map(len, blocks))
-    reply = http.open("POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked)
+    reply = http.open(
+        "POST", infer, iter(blocks), None if chunked else {"Content-Length": str(size)}, chunked
+    )
     assert str(limit) in error_message(reply, 413)
     check_echo(http.post(infer, BODY))
 
@@ -85,7 +93,9 @@ def test_json_with_invalid_utf8(http: Http, infer: str, place: str, octets: str)
         "inputs": [{**tensor, "name": "@" if place == "name" else "bytes_in"}],
         "@" if place == "member" else "x": 1,
     }
-    error_message(http.post(infer, json.dumps(envelope).encode().replace(b"@", bytes.fromhex(octets))), 400)
+    error_message(
+        http.post(infer, json.dumps(envelope).encode().replace(b"@", bytes.fromhex(octets))), 400
+    )
     check_next_request(http, infer)
 
 
@@ -94,7 +104,9 @@ def nested(levels: int, opening: str, closing: str) -> bytes:
     return b'{"extra": %s, %s' % ((opening * levels + "1" + closing * levels).encode(), BODY[1:])
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"]
+)
 def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> None:
     """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is rejected with 400."""
     check_echo(http.post(infer, nested(60, opening, closing)))
@@ -103,7 +115,9 @@ def test_nesting_limit(http: Http, infer: str, opening: str, closing: str) -> No
     check_next_request(http, infer)
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("[", "]"), ('{"a": ', "}")], ids=["lists", "objects"]
+)
 @pytest.mark.parametrize("closed", [True, False])
 def test_deep_nesting(http: Http, infer: str, opening: str, closing: str, closed: bool) -> None:
     """R20: JSON nested 100,000 levels deep is rejected with 400, and the connection stays open."""
@@ -114,7 +128,9 @@ def test_deep_nesting(http: Http, infer: str, opening: str, closing: str, closed
 def test_deeply_nested_data(http: Http, infer: str) -> None:
     """R20: data may be nested 60 levels deep, but not 100,000."""
     for levels, status in ((60, 200), (100_000, 400)):
-        tensor = json.dumps(head("fp32_in", "FP32", [1], [0])).replace("[0]", "[" * levels + "1.5" + "]" * levels)
+        tensor = json.dumps(head("fp32_in", "FP32", [1], [0])).replace(
+            "[0]", "[" * levels + "1.5" + "]" * levels
+        )
         reply = http.post(infer, f'{{"inputs": [{tensor}], "outputs": [{{"name": "fp32_out"}}]}}')
         if status == 200:
             success(reply)
@@ -141,7 +157,10 @@ def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
     with http.open_raw() as line:
         half = len(BODY) // 2
         line.send(line.head("POST", infer, Transfer_Encoding="chunked"))
-        line.send(b"%x;name=value\r\n%s\r\n%X\r\n%s\r\n" % (half, BODY[:half], len(BODY) - half, BODY[half:]))
+        line.send(
+            b"%x;name=value\r\n%s\r\n%X\r\n%s\r\n"
+            % (half, BODY[:half], len(BODY) - half, BODY[half:])
+        )
         line.send(b"0\r\nX-Trailer: yes\r\n\r\n")
         check_echo(line.reply())
         line.send(line.request(infer, BODY))
@@ -149,7 +168,8 @@ def test_chunks_with_extensions_and_trailers(http: Http, infer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "chunks", [b'5\r\n{"inp', b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"]
+    "chunks",
+    [b'5\r\n{"inp', b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"],
 )
 def test_malformed_chunks(http: Http, infer: str, chunks: bytes) -> None:
     """R20: truncated or malformed chunks are rejected, and the next connection works."""
@@ -164,7 +184,9 @@ def test_malformed_chunks(http: Http, infer: str, chunks: bytes) -> None:
 def test_body_shorter_than_content_length(http: Http, infer: str, sent: int) -> None:
     """R20: a body that is shorter than its Content-Length is rejected with 400, even if it is complete JSON."""
     with http.open_raw() as line:
-        line.send(line.head("POST", infer, Content_Length=len(BODY) + (sent == len(BODY))), BODY[:sent])
+        line.send(
+            line.head("POST", infer, Content_Length=len(BODY) + (sent == len(BODY))), BODY[:sent]
+        )
         line.shutdown_write()
         error_message(line.reply(), 400)
     check_echo(http.post(infer, BODY))

@@ -35,7 +35,11 @@ def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
     config = rpc.call("ModelConfig", name=target.model).config
     body = http.get(f"{target.path}/config").json
     names = config.input[0].DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    assert (config.name, config.platform, config.max_batch_size) == (body["name"], body["platform"], 0)
+    assert (config.name, config.platform, config.max_batch_size) == (
+        body["name"],
+        body["platform"],
+        0,
+    )
     for tensors, expected in ((config.input, body["input"]), (config.output, body["output"])):
         assert [(each.name, names[each.data_type].name, list(each.dims)) for each in tensors] == [
             (each["name"], each["data_type"], each["dims"]) for each in expected
@@ -51,7 +55,10 @@ def test_config_of_unknown_model(http: Http) -> None:
 @pytest.mark.needs("rpc ModelConfig")
 def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
     """T1: over gRPC, a request for the configuration of an unknown model is rejected with NOT_FOUND."""
-    assert status_of(lambda: rpc.call("ModelConfig", name="no-such-model")) == grpc.StatusCode.NOT_FOUND
+    assert (
+        status_of(lambda: rpc.call("ModelConfig", name="no-such-model"))
+        == grpc.StatusCode.NOT_FOUND
+    )
 
 
 @pytest.mark.needs("index")
@@ -126,7 +133,9 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
     after = statistics(target, http)
     others = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
     now = counts(after)
-    assert {name: now[name] - count for name, count in counts(before).items()} == dict.fromkeys(now, 1) | others
+    assert {name: now[name] - count for name, count in counts(before).items()} == dict.fromkeys(
+        now, 1
+    ) | others
     assert after["last_inference"] >= before["last_inference"]
     assert after["inference_stats"]["success"]["ns"] > before["inference_stats"]["success"]["ns"]
 
@@ -137,13 +146,17 @@ def test_statistics_of_failed_request(target: Target, http: Http, form: str) -> 
     before = counts(statistics(target, http))
     expect(target.infer(form, [("fail_in", "BYTES", [1], [b"broken"])], []), "INTERNAL")
     after = counts(statistics(target, http))
-    assert {name: after[name] - count for name, count in before.items()} == dict.fromkeys(after, 0) | {"fail": 1}
+    assert {name: after[name] - count for name, count in before.items()} == dict.fromkeys(
+        after, 0
+    ) | {"fail": 1}
 
 
 @pytest.mark.needs("statistics", "versions")
 def test_statistics_of_version(target: Target, http: Http) -> None:
     """T3: the path with the version returns the same statistics."""
-    assert statistics(target, http, f"/versions/{quote(target.version, safe='')}") == statistics(target, http)
+    assert statistics(target, http, f"/versions/{quote(target.version, safe='')}") == statistics(
+        target, http
+    )
     error_message(http.get(f"{target.path}/versions/no-such-version/stats"), 404)
 
 
@@ -153,7 +166,9 @@ def test_same_statistics(target: Target, http: Http, rpc: Grpc, named: bool) -> 
     """T3: both transports return the same statistics. Over gRPC, the name is optional."""
     response = rpc.call("ModelStatistics", name=target.model if named else "")
     (stats,) = [each for each in response.model_stats if each.name == target.model]
-    expected = ParseDict(statistics(target, http), messages.ModelStatistics(), ignore_unknown_fields=True)
+    expected = ParseDict(
+        statistics(target, http), messages.ModelStatistics(), ignore_unknown_fields=True
+    )
     assert stats == expected
 
 
@@ -166,4 +181,7 @@ def test_statistics_of_unknown_model(http: Http) -> None:
 @pytest.mark.needs("rpc ModelStatistics")
 def test_statistics_of_unknown_model_over_grpc(rpc: Grpc) -> None:
     """T3: over gRPC, a request for the statistics of an unknown model is rejected with NOT_FOUND."""
-    assert status_of(lambda: rpc.call("ModelStatistics", name="no-such-model")) == grpc.StatusCode.NOT_FOUND
+    assert (
+        status_of(lambda: rpc.call("ModelStatistics", name="no-such-model"))
+        == grpc.StatusCode.NOT_FOUND
+    )

@@ -29,7 +29,9 @@ def full(target: Target, path: str) -> str:
 def test_model_name_is_case_sensitive(target: Target, form: str, change: Any) -> None:
     """R1: the model's name is case-sensitive. R3 checks the status."""
     response = target.infer(form, [SMALL], model=change(target.model))
-    assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), f"expected 404 or 400, got {got(response)}"
+    assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), (
+        f"expected 404 or 400, got {got(response)}"
+    )
 
 
 @pytest.mark.parametrize("datatype", ["fp32", "Fp32", "FP32 "])
@@ -74,7 +76,9 @@ def test_model_names(target: Target, http: Http, slash: str) -> None:
     assert target.model in success(http.get(f"/v2/models{slash}")).json["models"]
 
 
-@pytest.mark.parametrize("path", [*GETS, pytest.param("/v2/models", marks=pytest.mark.needs("model names"))])
+@pytest.mark.parametrize(
+    "path", [*GETS, pytest.param("/v2/models", marks=pytest.mark.needs("model names"))]
+)
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""
     assert success(http.open("HEAD", full(target, path))).data == b""
@@ -106,7 +110,9 @@ def test_percent_encoded(target: Target, http: Http, path: str) -> None:
 def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
     """R21: the query string is ignored."""
     infer = path.endswith("infer")
-    success(http.open("POST" if infer else "GET", full(target, path) + "?a=1&b", GOOD if infer else b""))
+    success(
+        http.open("POST" if infer else "GET", full(target, path) + "?a=1&b", GOOD if infer else b"")
+    )
 
 
 @pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
@@ -147,12 +153,16 @@ def test_response_version(target: Target, form: str) -> None:
         assert expect(response).model_version == target.version
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "%20", "%2e%2e", "%ff", "%00", "a%2Fb", "x" * 300, "%F0%9F%8C%B7"])
+@pytest.mark.parametrize(
+    "name", ["no-such-model", "%20", "%2e%2e", "%ff", "%00", "a%2Fb", "x" * 300, "%F0%9F%8C%B7"]
+)
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_model(http: Http, name: str, suffix: str) -> None:
     """R3: an unknown model is rejected with 404, whatever the form of its name."""
     method = "POST" if suffix == "/infer" else "GET"
-    error_message(http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404)
+    error_message(
+        http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404
+    )
 
 
 @pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])
@@ -175,7 +185,10 @@ def test_server_metadata(http: Http) -> None:
 def test_binary_extension_is_listed(target: Target, http: Http) -> None:
     """R4: binary_tensor_data is listed if and only if binary tensors are supported."""
     envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
-    understood = "Inference-Header-Content-Length" in Rest(http, model=target.rest.model).post(envelope).headers
+    understood = (
+        "Inference-Header-Content-Length"
+        in Rest(http, model=target.rest.model).post(envelope).headers
+    )
     assert ("binary_tensor_data" in http.get("/v2").json["extensions"]) == understood
 
 
@@ -225,7 +238,9 @@ def test_model_metadata(target: Target, http: Http) -> None:
     assert all(isinstance(each, str) for each in versions)
     is_a(body["platform"], str)
     for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
-        assert [(each["name"], each["datatype"], each["shape"]) for each in listed] == target.supported(expected)
+        assert [
+            (each["name"], each["datatype"], each["shape"]) for each in listed
+        ] == target.supported(expected)
 
 
 def test_metadata_parameters(target: Target, http: Http) -> None:
@@ -233,22 +248,33 @@ def test_metadata_parameters(target: Target, http: Http) -> None:
     body = http.get(target.path).json
     for each in (body, *body["inputs"], *body["outputs"]):
         values = (each.get("parameters") or {}).values()
-        assert all(isinstance(value, str | int | float) for value in values), f"expected scalars, got {each}"
+        assert all(isinstance(value, str | int | float) for value in values), (
+            f"expected scalars, got {each}"
+        )
 
 
 def test_metadata_properties(target: Target, http: Http) -> None:
     """R6: the properties of the model, if any, are an object of strings."""
     properties = http.get(target.path).json.get("properties") or {}
     is_a(properties, dict)
-    assert all(isinstance(each, str) for each in properties.values()), f"expected strings, got {properties}"
+    assert all(isinstance(each, str) for each in properties.values()), (
+        f"expected strings, got {properties}"
+    )
 
 
 def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
     """R6: both transports return the same model metadata."""
     response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
     versions = body.get("versions") or []
-    assert (response.name, list(response.versions), response.platform) == (body["name"], versions, body["platform"])
-    for tensors, expected in ((response.inputs, body["inputs"]), (response.outputs, body["outputs"])):
+    assert (response.name, list(response.versions), response.platform) == (
+        body["name"],
+        versions,
+        body["platform"],
+    )
+    for tensors, expected in (
+        (response.inputs, body["inputs"]),
+        (response.outputs, body["outputs"]),
+    ):
         assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
             (each["name"], each["datatype"], each["shape"]) for each in expected
         ]
@@ -258,6 +284,10 @@ def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -
     """R6: gRPC returns the parameters of tensors and the properties of REST, or none if it lacks the field."""
     response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
     assert dict(response.properties) in ({}, body.get("properties") or {})
-    tensors = zip((*response.inputs, *response.outputs), (*body["inputs"], *body["outputs"]), strict=True)
+    tensors = zip(
+        (*response.inputs, *response.outputs), (*body["inputs"], *body["outputs"]), strict=True
+    )
     for tensor, expected in tensors:
-        assert plain(tensor.parameters) in ({}, expected.get("parameters") or {}), f"expected {expected}, got {tensor}"
+        assert plain(tensor.parameters) in ({}, expected.get("parameters") or {}), (
+            f"expected {expected}, got {tensor}"
+        )

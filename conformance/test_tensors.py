@@ -14,12 +14,21 @@ from conformance.large_requests import large_request
 from conformance.model import DATATYPES
 from conformance.outcomes import error_message, expect, success
 from conformance.target import RAW_ONLY, SMALL, Target
-from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_NUMBERS, ODD_SHAPES
+from tests.service.cases import (
+    ELEMENTS,
+    INVALID_ELEMENTS,
+    MISFITS,
+    NESTINGS,
+    NO_NUMBERS,
+    ODD_SHAPES,
+)
 from tests.service.wires import Grpc, Rest, exact, pack
 
 # The lowest and highest integer of each datatype.
 RANGES = {
-    f"{sign}INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if sign == "" else (0, 2**bits - 1)
+    f"{sign}INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if sign == ""
+    else (0, 2**bits - 1)
     for sign in ("", "U")
     for bits in (8, 16, 32, 64)
 }
@@ -75,7 +84,10 @@ def test_invalid_dimensions(rest: Rest, shape: Any) -> None:
 )
 def test_invalid_shapes(target: Target, form: str, shape: list[int], values: list) -> None:
     """R9: a shape that is negative, overflows 64 bits or does not match the data is rejected, even for small bodies."""
-    expect(target.infer(form, [("grid_in", "INT32", shape, [int(value) for value in values])]), "INVALID_ARGUMENT")
+    expect(
+        target.infer(form, [("grid_in", "INT32", shape, [int(value) for value in values])]),
+        "INVALID_ARGUMENT",
+    )
     expect(target.infer(form, [SMALL]))
 
 
@@ -97,7 +109,9 @@ def test_empty_tensor_keeps_shape(target: Target, form: str, shape: list[int]) -
 @pytest.mark.parametrize(("shape", "data", "count"), NESTINGS)
 def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
     """R10: data may be flat, nested to any depth or a scalar. It is read in row-major order and returned flat."""
-    assert data_of(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, data)) == [1, 2, 3, 4][:count]
+    assert (
+        data_of(send(rest, INPUT_OF_RANK[len(shape)], "INT32", shape, data)) == [1, 2, 3, 4][:count]
+    )
 
 
 @pytest.mark.parametrize(("shape", "data"), [case[:2] for case in MISFITS])
@@ -127,12 +141,18 @@ def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -
 
 @pytest.mark.needs("binary")
 @pytest.mark.parametrize(
-    ("datatype", "element"), [("FP16", "65520"), ("BF16", "-3.4e38"), ("FP32", "1e39"), ("FP32", "-3.5e38")]
+    ("datatype", "element"),
+    [("FP16", "65520"), ("BF16", "-3.4e38"), ("FP32", "1e39"), ("FP32", "-3.5e38")],
 )
 def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
     """R11: a number beyond a float's range is rejected, not converted to infinity."""
     name = datatype.lower()
-    tensor = {"name": f"{name}_in", "datatype": datatype, "shape": [1], "data": [json.loads(element)]}
+    tensor = {
+        "name": f"{name}_in",
+        "datatype": datatype,
+        "shape": [1],
+        "data": [json.loads(element)],
+    }
     error_message(rest.post({"inputs": [tensor], "parameters": {"binary_data_output": True}}), 400)
 
 
@@ -140,7 +160,9 @@ def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
 def test_integer_limits(target: Target, form: str, datatype: str) -> None:
     """R11: the lowest and the highest integer of a datatype are accepted."""
     low, high = RANGES[datatype]
-    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])]))
+    response = expect(
+        target.infer(form, [(f"{datatype.lower()}_in", datatype, [3], [low, 1, high])])
+    )
     assert response.outputs == {f"{datatype.lower()}_out": (datatype, [3], [low, 1, high])}
 
 
@@ -166,16 +188,23 @@ def test_integer_overflow(rest: Rest, datatype: str, beyond: str) -> None:
         ("INT16", "int_contents", -(2**31)),
     ],
 )
-def test_integer_overflow_in_contents(target: Target, rpc: Grpc, datatype: str, field: str, stray: int) -> None:
+def test_integer_overflow_in_contents(
+    target: Target, rpc: Grpc, datatype: str, field: str, stray: int
+) -> None:
     """R11, G3: an integer beyond its datatype's range is rejected in a wider contents field."""
-    expect(target.infer("grpc typed", [(f"{datatype.lower()}_in", datatype, [2], [1, stray])]), "INVALID_ARGUMENT")
+    expect(
+        target.infer("grpc typed", [(f"{datatype.lower()}_in", datatype, [2], [1, stray])]),
+        "INVALID_ARGUMENT",
+    )
 
 
 @pytest.mark.parametrize("datatype", FLOATS)
 def test_nan(target: Target, form: str, datatype: str) -> None:
     """R12: NaN is accepted in every form, as null in JSON."""
     form = target.form_for(form, datatype)
-    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])]))
+    response = expect(
+        target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.nan, 1.5])])
+    )
     (output,) = response.outputs.values()
     assert exact(datatype, output[2]) == exact(datatype, [math.nan, 1.5])
 
@@ -197,14 +226,21 @@ def test_invalid_json_numbers(rest: Rest, element: str) -> None:
 def test_infinity_in_bytes(target: Target, form: str, datatype: str) -> None:
     """R12: ±Infinity is accepted in every form except JSON."""
     form = target.form_for(form, datatype)
-    response = expect(target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])]))
+    response = expect(
+        target.infer(form, [(f"{datatype.lower()}_in", datatype, [2], [math.inf, -math.inf])])
+    )
     assert response.outputs == {f"{datatype.lower()}_out": (datatype, [2], [math.inf, -math.inf])}
 
 
 def as_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
     """Send one binary element and return the reply in JSON."""
     name = datatype.lower()
-    tensor = {"name": f"{name}_in", "datatype": datatype, "shape": [1], "parameters": {"binary_data_size": len(blob)}}
+    tensor = {
+        "name": f"{name}_in",
+        "datatype": datatype,
+        "shape": [1],
+        "parameters": {"binary_data_size": len(blob)},
+    }
     return rest.post({"inputs": [tensor], "outputs": [{"name": f"{name}_out"}]}, blob)
 
 
@@ -258,7 +294,9 @@ def test_bytes_that_are_not_text(target: Target, form: str) -> None:
 def test_bytes_as_json(rest: Rest, value: str) -> None:
     """R14: a JSON output with bytes that are not UTF-8 is rejected with an error that suggests binary output."""
     octets = bytes.fromhex(value)
-    assert "binary" in error_message(as_json(rest, "BYTES", struct.pack("<I", len(octets)) + octets), 400)
+    assert "binary" in error_message(
+        as_json(rest, "BYTES", struct.pack("<I", len(octets)) + octets), 400
+    )
 
 
 @pytest.mark.parametrize("data", ['["\\ud83c"]', '["\\udf37\\ud83c"]', '"\\ud800"'])
@@ -277,7 +315,9 @@ def test_forms_agree(target: Target, form: str) -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_request_of_maximum_size(limit: int, target: Target, http: Http, infer: str, form: str, extra: int) -> None:
+def test_request_of_maximum_size(
+    limit: int, target: Target, http: Http, infer: str, form: str, extra: int
+) -> None:
     """G6: in each form, exactly the limit is accepted, one byte more is rejected, and the next request works."""
     for size in (limit + extra, 1024):
         body, headers = large_request(form, size, target.model)

@@ -54,7 +54,10 @@ maximum_signature_line_length = 90
 # The site has no pages about these names.
 nitpick_ignore_regex = [
     ("py:class", r"(collections|grpc|np|numpy|pathlib|pd|pandas)\..*"),
-    ("py:class", r"app\.(codecs\.base\.Codec|codecs\.strings\.TextCodec|config\.settings\.Settings)"),
+    (
+        "py:class",
+        r"app\.(codecs\.base\.Codec|codecs\.strings\.TextCodec|config\.settings\.Settings)",
+    ),
     ("py:class", r"dict\[str"),  # part of the signature of a dataclass, which Sphinx cannot parse
 ]
 
@@ -79,7 +82,9 @@ TITLES = {
 
 def describe_commands() -> str:
     """Return a section with the help of each command."""
-    group = click.Context(main, info_name="python -m app", max_content_width=100, terminal_width=100)
+    group = click.Context(
+        main, info_name="python -m app", max_content_width=100, terminal_width=100
+    )
     sections = []
     commands = {name: main.get_command(group, name) for name in main.list_commands(group)}
     for name, command in commands.items():

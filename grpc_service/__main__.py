@@ -63,7 +63,9 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: events.put(received))
-    signal.signal(signal.SIGHUP, lambda *_: logger.warning("Ignored SIGHUP. Only gunicorn reloads the model"))
+    signal.signal(
+        signal.SIGHUP, lambda *_: logger.warning("Ignored SIGHUP. Only gunicorn reloads the model")
+    )
 
     def load() -> None:
         try:
@@ -80,7 +82,9 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
         exit_with_error(event, "Warm-up failed" if plane.is_loaded else "load() failed", 3)
     if event is None:
         server.report_ready(plane.is_ready)
-        logger.info("%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port))
+        logger.info(
+            "%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port)
+        )
         event = events.get()
     plane.is_stopping = True
     server.report_stopping()
@@ -92,7 +96,11 @@ def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn
     """Log the startup error and exit with the status that gunicorn uses for it."""
     if exc_info := exc_info_of(error):
         logger.error("%s. The service does not start", problem, exc_info=exc_info)
-    text = str(error) if isinstance(error, ConfigurationError) else f"{problem}: {describe_error(error)}"
+    text = (
+        str(error)
+        if isinstance(error, ConfigurationError)
+        else f"{problem}: {describe_error(error)}"
+    )
     logger.critical("Cannot start: %s", text)
     sys.exit(status)
 

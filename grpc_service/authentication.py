@@ -36,7 +36,9 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         service, _, name = path.lstrip("/").partition("/")
 
         def reject(_: Iterator[bytes], grpc_context: grpc.ServicerContext) -> None:
-            context = GrpcContext(name if service == SERVICE_NAME and name in OPERATIONS else "unknown", grpc_context)
+            context = GrpcContext(
+                name if service == SERVICE_NAME and name in OPERATIONS else "unknown", grpc_context
+            )
             context.failure = Unauthenticated
             context.fail(self.observer_queue, STATUS[Unauthenticated], str(error))
 

@@ -20,14 +20,30 @@ from app.protocol.datatypes import (
 )
 from app.protocol.envelope import Parameters, check_number_of_tensors, parameter_error
 from app.protocol.errors import InvalidInput, NoBinaryForm
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput, Tensor
-from grpc_service.messages import InferTensorContents, ModelInferRequest, ModelInferResponse, field_number
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    RequestInput,
+    RequestOutput,
+    ResponseOutput,
+    Tensor,
+)
+from grpc_service.messages import (
+    InferTensorContents,
+    ModelInferRequest,
+    ModelInferResponse,
+    field_number,
+)
 from grpc_service.wire import encode_field, extract_large_field
 
 Made = TypeVar("Made", bound=Tensor)
 
-INPUTS, RAW_INPUTS = (field_number(ModelInferRequest, name) for name in ("inputs", "raw_input_contents"))
-OUTPUTS, RAW_OUTPUTS = (field_number(ModelInferResponse, name) for name in ("outputs", "raw_output_contents"))
+INPUTS, RAW_INPUTS = (
+    field_number(ModelInferRequest, name) for name in ("inputs", "raw_input_contents")
+)
+OUTPUTS, RAW_OUTPUTS = (
+    field_number(ModelInferResponse, name) for name in ("outputs", "raw_output_contents")
+)
 
 # Requests and responses share their field numbers, except for the tensors. So do inputs and outputs.
 InferInputTensor = ModelInferRequest.InferInputTensor
@@ -35,7 +51,10 @@ CONTENTS = field_number(InferInputTensor, "contents")
 # For at most this number of elements, a list is faster than protobuf's array.
 FEW = 32
 # Fields whose encoding in a message equals the bytes of the array.
-PACKED = {name: field_number(InferTensorContents, name) for name in ("bool_contents", "fp32_contents", "fp64_contents")}
+PACKED = {
+    name: field_number(InferTensorContents, name)
+    for name in ("bool_contents", "fp32_contents", "fp64_contents")
+}
 # Fields shared by several datatypes. Their elements have 32 bits.
 CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
@@ -80,12 +99,16 @@ def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
     check_number_of_tensors(f"{kind}s", len(tensors))
     if raws and len(raws) != len(tensors):
         got = f"{len(raws)} ({kind}s: {len(tensors)})"
-        raise InvalidInput(subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got)
+        raise InvalidInput(
+            subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got
+        )
     made = []
     for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - [:] is twice as fast
         try:
             array = read_array(tensor, raw, kind)
-            made.append(make.of(tensor.name, tensor.datatype, array, read_parameters(tensor.parameters)))
+            made.append(
+                make.of(tensor.name, tensor.datatype, array, read_parameters(tensor.parameters))
+            )
         except InvalidInput as error:
             raise error.about(kind, tensor.name) from None
     return made
@@ -96,25 +119,33 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
     if raw is None:
         return from_contents(tensor.contents, datatype, shape)
     if tensor.HasField("contents") and tensor.contents.ListFields():
-        raise InvalidInput(subject="data", expected=f"either contents or raw_{kind}_contents", got="both")
+        raise InvalidInput(
+            subject="data", expected=f"either contents or raw_{kind}_contents", got="both"
+        )
     return from_bytes(raw, datatype, shape)
 
 
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return an array of `shape`. Raise InvalidInput if the field or the number of elements does not match (G3)."""
     if datatype.contents is None:
-        raise InvalidInput(f"contents cannot represent {datatype.name}", remedy="use raw_input_contents")
+        raise InvalidInput(
+            f"contents cannot represent {datatype.name}", remedy="use raw_input_contents"
+        )
     values: Any = []
     for sent, values in contents.ListFields():  # noqa: B007 - at most one
         if sent.name != datatype.contents:
-            raise InvalidInput(subject="data", expected=f"{datatype.contents} for {datatype.name}", got=sent.name)
+            raise InvalidInput(
+                subject="data", expected=f"{datatype.contents} for {datatype.name}", got=sent.name
+            )
     check_count(shape, len(values))
     if datatype.kind == "O":
         return reshape(object_array(values), shape)
     if len(values) <= FEW or not hasattr(values, "__array__"):  # protobuf before 7 has no arrays
         values = values[:]
     array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
-    return reshape(array if array.dtype == datatype.dtype else cast_in_range(array, datatype), shape)
+    return reshape(
+        array if array.dtype == datatype.dtype else cast_in_range(array, datatype), shape
+    )
 
 
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
@@ -122,7 +153,12 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     message = ModelInferRequest()
     for output in request.outputs:
         write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
-    return b"".join([*write_parts(request, request.inputs, INPUTS, RAW_INPUTS, raw), message.SerializeToString()])
+    return b"".join(
+        [
+            *write_parts(request, request.inputs, INPUTS, RAW_INPUTS, raw),
+            message.SerializeToString(),
+        ]
+    )
 
 
 def write_response(response: InferenceResponse, raw: bool, without_copies: bool = True) -> bytes:
@@ -132,7 +168,11 @@ def write_response(response: InferenceResponse, raw: bool, without_copies: bool 
 
 
 def write_parts(
-    envelope: InferenceRequest | InferenceResponse, tensors: Sequence[Tensor], number: int, raw_number: int, raw: bool
+    envelope: InferenceRequest | InferenceResponse,
+    tensors: Sequence[Tensor],
+    number: int,
+    raw_number: int,
+    raw: bool,
 ) -> list[Buffer]:
     """Return the parts of the message: tensors in the field `number`, and their data in `raw_number` if `raw` is set.
 
@@ -142,10 +182,15 @@ def write_parts(
         parts: list[Buffer] = [message_head(envelope.model_name, envelope.model_version)]
         blobs: list[Buffer] = []
         if envelope.id or envelope.parameters:
-            parts.append(serialize_parameters(ModelInferRequest(id=envelope.id), envelope.parameters))
+            parts.append(
+                serialize_parameters(ModelInferRequest(id=envelope.id), envelope.parameters)
+            )
         raw = raw or any(datatype_of(tensor.datatype).contents is None for tensor in tensors)
         for tensor in tensors:
-            head, datatype = tensor_head(tensor.name, tensor.datatype, tensor.data.shape), datatype_of(tensor.datatype)
+            head, datatype = (
+                tensor_head(tensor.name, tensor.datatype, tensor.data.shape),
+                datatype_of(tensor.datatype),
+            )
             if tensor.parameters:
                 head += serialize_parameters(InferInputTensor(), tensor.parameters)
             try:
@@ -154,7 +199,9 @@ def write_parts(
                     parts += encode_field(number, head)
                     blobs += encode_field(raw_number, to_bytes(array, datatype))
                 else:
-                    parts += encode_field(number, head, *encode_field(CONTENTS, *to_contents(array, datatype)))
+                    parts += encode_field(
+                        number, head, *encode_field(CONTENTS, *to_contents(array, datatype))
+                    )
             except InvalidInput as error:
                 raise error.about(tensor.kind, tensor.name) from None
         return parts + blobs

@@ -17,7 +17,9 @@ DESCRIPTOR = Path(__file__).with_name("open_inference_grpc.binpb")
 
 def load_pool() -> DescriptorPool:
     if not DESCRIPTOR.exists():
-        raise ImportError(f"{DESCRIPTOR.name}: file not found. Run pip install -e . in the root of the project.")
+        raise ImportError(
+            f"{DESCRIPTOR.name}: file not found. Run pip install -e . in the root of the project."
+        )
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes()).file:
         pool.Add(file)

@@ -45,9 +45,16 @@ logger = logging.getLogger(__name__)
 def is_supported() -> bool:
     """Return True if grpcio has the private names that this module uses."""
     try:
-        signatures = {name: " ".join(inspect.signature(getattr(_server, name)).parameters) for name in SIGNATURES}
+        signatures = {
+            name: " ".join(inspect.signature(getattr(_server, name)).parameters)
+            for name in SIGNATURES
+        }
         core = _server.cygrpc
-        others = _server._RECEIVE_MESSAGE_TOKEN, core.ReceiveMessageOperation, core.StatusCode.unknown
+        others = (
+            _server._RECEIVE_MESSAGE_TOKEN,
+            core.ReceiveMessageOperation,
+            core.StatusCode.unknown,
+        )
         is_named = _server._unary_request(None, None, None).__name__ == GET_REQUEST
         has_state = vars(_server._RPCState()).keys() >= STATE
         return signatures == SIGNATURES and all((*others, is_named, has_state))
@@ -63,7 +70,9 @@ def create_pool(threads: int, is_custom: bool = True) -> Executor:
     if is_custom and IS_SUPPORTED:
         return Pool(threads)
     if is_custom:
-        logger.warning("The fast thread pool does not support this release of grpcio. Using ThreadPoolExecutor")
+        logger.warning(
+            "The fast thread pool does not support this release of grpcio. Using ThreadPoolExecutor"
+        )
     return ThreadPoolExecutor(threads + MAX_STREAMS, "grpc")
 
 
@@ -91,7 +100,9 @@ class Pool(Executor):
         """Schedule the call. Only grpcio's event thread calls this method."""
         if len(arguments) != CALL_ARGUMENTS:
             self._put(run, arguments)
-        elif arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST:
+        elif (
+            arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST
+        ):
             self._receive(run, arguments)
         else:
             self._stream(run, arguments)
@@ -115,7 +126,9 @@ class Pool(Executor):
 
         with state.condition:
             if _server._is_rpc_state_active(state):
-                event.call.start_server_batch((_server.cygrpc.ReceiveMessageOperation(0),), received)
+                event.call.start_server_batch(
+                    (_server.cygrpc.ReceiveMessageOperation(0),), received
+                )
                 state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -131,7 +144,9 @@ class Pool(Executor):
     def _start(self, target: Callable[[], None], name: str) -> bool:
         try:
             threading.Thread(target=target, name=name, daemon=True).start()
-        except RuntimeError as error:  # limit of the system. An exception would end grpcio's event thread
+        except (
+            RuntimeError
+        ) as error:  # limit of the system. An exception would end grpcio's event thread
             logger.error("Cannot start a thread for gRPC: %s", error)
             return False
         return True

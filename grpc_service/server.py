@@ -45,7 +45,10 @@ CLOSE_STEP_SECONDS = 0.02
 # The directory of file descriptors of this process, on Linux and on macOS.
 DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
 
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVING, NOT_SERVING = (
+    health_pb2.HealthCheckResponse.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING,
+)
 HEALTH_NAMES = ("", messages.SERVICE_NAME)  # services with a health status
 
 
@@ -71,7 +74,9 @@ class Server:
     forks. Raise ConfigurationError if the port is not available.
     """
 
-    def __init__(self, plane: DataPlane, settings: Settings, statistics: Statistics, reuse_port: bool = False):
+    def __init__(
+        self, plane: DataPlane, settings: Settings, statistics: Statistics, reuse_port: bool = False
+    ):
         options = [
             ("grpc.so_reuseport", int(reuse_port)),
             ("grpc.max_receive_message_length", settings.max_request_bytes),
@@ -80,11 +85,20 @@ class Server:
             *LIMITS,
         ]
         if settings.grpc_max_connection_age_seconds:
-            options.append(("grpc.max_connection_age_ms", max(1, int(1000 * settings.grpc_max_connection_age_seconds))))
-        self._servicer = InferenceServicer(plane, statistics, "raw_tensors" not in settings.disable_optimizations)
+            options.append(
+                (
+                    "grpc.max_connection_age_ms",
+                    max(1, int(1000 * settings.grpc_max_connection_age_seconds)),
+                )
+            )
+        self._servicer = InferenceServicer(
+            plane, statistics, "raw_tensors" not in settings.disable_optimizations
+        )
         interceptors: list[grpc.ServerInterceptor] = []
         if settings.api_keys_file:
-            interceptors.append(ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.observer_queue))
+            interceptors.append(
+                ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.observer_queue)
+            )
         self._server = grpc.server(
             create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
             handlers=[make_handlers(self._servicer)],
@@ -131,7 +145,9 @@ class Server:
         while time.monotonic() < end and self._servicer.running:
             time.sleep(CLOSE_STEP_SECONDS)
             idle = self._close_idle(idle)
-        for listener in sockets_of(self.port, listening=True):  # before stop(), which cancels calls in transit
+        for listener in sockets_of(
+            self.port, listening=True
+        ):  # before stop(), which cancels calls in transit
             drop_new_handshakes(listener)
         for _ in range(2):  # again for connections accepted in the meantime
             time.sleep(CLOSE_STEP_SECONDS)
@@ -161,7 +177,9 @@ def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
     except OSError:  # no such directory, or too many open files
         return
     for descriptor in descriptors:
-        with suppress(OSError):  # closed by another thread. dup() keeps the socket open during the yield
+        with suppress(
+            OSError
+        ):  # closed by another thread. dup() keeps the socket open during the yield
             if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
                 with socket.socket(fileno=os.dup(int(descriptor))) as each:
                     found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
@@ -173,7 +191,9 @@ def credentials(settings: Settings) -> grpc.ServerCredentials:
     """Return TLS credentials from the files in the settings. grpcio requires TLS 1.2 or later."""
     paths = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
     cert, key, authorities = (path and path.read_bytes() for path in paths)
-    return grpc.ssl_server_credentials([(key, cert)], authorities, require_client_auth=authorities is not None)
+    return grpc.ssl_server_credentials(
+        [(key, cert)], authorities, require_client_auth=authorities is not None
+    )
 
 
 def enable_reflection(server: grpc.Server) -> None:

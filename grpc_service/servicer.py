@@ -32,9 +32,15 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
 }
 
 REQUEST_ID = "x-request-id"
-RETRY_AFTER = ("retry-after", "1")  # seconds. Distinguishes an overload from a message that is too large
+RETRY_AFTER = (
+    "retry-after",
+    "1",
+)  # seconds. Distinguishes an overload from a message that is too large
 # Operations by gRPC method. ModelMetadata is `model_metadata`.
-OPERATIONS = {each.name: re.sub("(?<=.)(?=[A-Z])", "_", each.name).lower() for each in messages.SERVICE.methods}
+OPERATIONS = {
+    each.name: re.sub("(?<=.)(?=[A-Z])", "_", each.name).lower()
+    for each in messages.SERVICE.methods
+}
 OPERATIONS |= {"ModelInfer": INFER}
 logger = logging.getLogger(__name__)
 
@@ -46,7 +52,12 @@ class GrpcContext(RequestContext):
 
     def __init__(self, method: str, grpc_context: grpc.ServicerContext):
         get = dict(grpc_context.invocation_metadata()).get
-        super().__init__(OPERATIONS.get(method, method), get(REQUEST_ID), get("traceparent", ""), get("tracestate", ""))
+        super().__init__(
+            OPERATIONS.get(method, method),
+            get(REQUEST_ID),
+            get("traceparent", ""),
+            get("tracestate", ""),
+        )
         self.method = method
         self.grpc_context: Any = grpc_context
         self.set_metadata()
@@ -64,23 +75,33 @@ class GrpcContext(RequestContext):
 
     def set_metadata(self, *more: tuple[str, str]) -> None:
         """Set the trailing metadata of the response."""
-        self.grpc_context.set_trailing_metadata(((REQUEST_ID, self.id), *self.response_headers.items(), *more))
+        self.grpc_context.set_trailing_metadata(
+            ((REQUEST_ID, self.id), *self.response_headers.items(), *more)
+        )
 
     def span(self) -> tuple[str, dict[str, Any]]:
         name = f"{messages.SERVICE_NAME}/{self.method}"
-        return name, {"rpc.system.name": "grpc", "rpc.method": name, "rpc.response.status_code": self.status}
+        return name, {
+            "rpc.system.name": "grpc",
+            "rpc.method": name,
+            "rpc.response.status_code": self.status,
+        }
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
         return f"gRPC {self.method} {self.status}", {"grpc_status": self.status}
 
     def client_time_remaining(self) -> float | None:
         seconds: float = self.grpc_context.time_remaining()
-        return seconds if seconds < threading.TIMEOUT_MAX else None  # grpcio returns a longer time without a deadline
+        return (
+            seconds if seconds < threading.TIMEOUT_MAX else None
+        )  # grpcio returns a longer time without a deadline
 
     def is_active(self) -> bool:
         return bool(self.grpc_context.is_active())
 
-    def fail(self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = "") -> NoReturn:
+    def fail(
+        self, queue: ObserverQueue, status: grpc.StatusCode, text: str, log_text: str = ""
+    ) -> NoReturn:
         """Abort the call with an error. abort() raises an exception. If overloaded, send `retry-after`, as in REST."""
         self.status, self.error = status.name, log_text or text
         self.set_metadata(*[RETRY_AFTER] if self.failure is errors.Overloaded else ())
@@ -104,16 +125,22 @@ class InferenceServicer:
         return messages.ServerReadyResponse(ready=self.plane.is_ready)
 
     def ModelReady(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelReadyResponse(ready=self.plane.is_model_ready(request.name, request.version))
+        return messages.ModelReadyResponse(
+            ready=self.plane.is_model_ready(request.name, request.version)
+        )
 
     def ServerMetadata(self, request: Message) -> Message:  # noqa: N802
         plane = self.plane
-        return messages.ServerMetadataResponse(name=plane.name, version=plane.version, extensions=plane.extensions)
+        return messages.ServerMetadataResponse(
+            name=plane.name, version=plane.version, extensions=plane.extensions
+        )
 
     def ModelMetadata(self, request: Any) -> Message:  # noqa: N802
         model = self.plane.model_metadata(request.name, request.version)
         model.pop("parameters", None)  # the request-level content type has no field
-        parameters = [tensor.pop("parameters", {}) for tensor in (*model["inputs"], *model["outputs"])]
+        parameters = [
+            tensor.pop("parameters", {}) for tensor in (*model["inputs"], *model["outputs"])
+        ]
         response = messages.ModelMetadataResponse(**model)
         for tensor, values in zip((*response.inputs, *response.outputs), parameters, strict=True):
             converters.write_parameters(tensor.parameters, values)
@@ -127,16 +154,22 @@ class InferenceServicer:
         request = converters.read_request(message, raws)
         raw = bool(raws) or not message.inputs
         del body, message, raws  # release a large request before predict() runs
-        return converters.write_response(self.plane.infer(request, context), raw, self.without_copies)
+        return converters.write_response(
+            self.plane.infer(request, context), raw, self.without_copies
+        )
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelConfigResponse(config=self.plane.model_config(request.name, request.version))
+        return messages.ModelConfigResponse(
+            config=self.plane.model_config(request.name, request.version)
+        )
 
     def RepositoryIndex(self, request: Any) -> Message:  # noqa: N802
         return messages.RepositoryIndexResponse(models=self.plane.repository_index(request.ready))
 
     def ModelStatistics(self, request: Any) -> Message:  # noqa: N802
-        return messages.ModelStatisticsResponse(**self.statistics.read(request.name, request.version))
+        return messages.ModelStatisticsResponse(
+            **self.statistics.read(request.name, request.version)
+        )
 
 
 def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
@@ -147,11 +180,15 @@ def make_handlers(servicer: InferenceServicer) -> grpc.GenericRpcHandler:
     handlers = {}
     for method in messages.SERVICE.methods:
         handle = make_handler(servicer, method)
-        handlers[method.name] = grpc.unary_unary_rpc_method_handler(handle, request_deserializer=lambda body: [body])
+        handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+            handle, request_deserializer=lambda body: [body]
+        )
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
 
 
-def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes, GrpcContext], bytes]:
+def to_bytes_method(
+    servicer: InferenceServicer, method: Any
+) -> Callable[[bytes, GrpcContext], bytes]:
     """Return a function that calls the servicer's method with a serialized request and serializes the response."""
     if OPERATIONS[method.name] == INFER:
         return servicer.ModelInfer
@@ -164,7 +201,9 @@ def to_bytes_method(servicer: InferenceServicer, method: Any) -> Callable[[bytes
     return run
 
 
-def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
+def make_handler(
+    servicer: InferenceServicer, method: Any
+) -> Callable[[list[bytes], grpc.ServicerContext], bytes]:
     """Return the handler of a method. It converts exceptions, including DecodeError, to statuses."""
     work, name = to_bytes_method(servicer, method), method.name
     queue, running = servicer.plane.observer_queue, servicer.running
@@ -184,7 +223,9 @@ def make_handler(servicer: InferenceServicer, method: Any) -> Callable[[list[byt
             if context.response_headers:
                 context.set_metadata()
             if context.is_abandoned():
-                context.status = "DEADLINE_EXCEEDED" if context.client_time_remaining() == 0 else "CANCELLED"
+                context.status = (
+                    "DEADLINE_EXCEEDED" if context.client_time_remaining() == 0 else "CANCELLED"
+                )
             context.grpc_context = None
             queue.add(context)
             return body

@@ -42,7 +42,9 @@ def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryvie
             else:
                 kept.append(view[start:position])
             if len(kept) + len(taken) > MAX_FIELDS:
-                raise InvalidInput("too many fields in the message", expected=f"at most {MAX_FIELDS}")
+                raise InvalidInput(
+                    "too many fields in the message", expected=f"at most {MAX_FIELDS}"
+                )
     except (IndexError, KeyError):
         return body, []
     return (b"".join(kept), taken) if taken and position == len(body) else (body, [])

@@ -11,7 +11,9 @@ from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
 # URLs of a template on GitHub, in the common formats.
-GITHUB = re.compile(r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+GITHUB = re.compile(
+    r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?"
+)
 # A link to another page: text, path and heading.
 LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
 # Paths in a project for the files of an example.
@@ -73,7 +75,11 @@ def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
     lines = setup.read_text(encoding="utf-8").splitlines()
     start = lines.index("install_requires =") + 1
     end = next(index for index in range(start, len(lines)) if not lines[index].startswith("    "))
-    needed = [line.strip() for line in [*lines[start:end], *requirements] if line.strip() and line[0] != "#"]
+    needed = [
+        line.strip()
+        for line in [*lines[start:end], *requirements]
+        if line.strip() and line[0] != "#"
+    ]
     by_name = {re.split(r"[^\w.-]", line)[0]: line for line in needed}
     lines[start:end] = [f"    {line}" for _, line in sorted(by_name.items())]
     setup.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -97,7 +103,9 @@ def choose_batch_tools() -> None:
         shutil.rmtree("app/cli/batch")
         setup = Path("setup.cfg")
         text = setup.read_text(encoding="utf-8")
-        setup.write_text(re.sub(r"^(batch|plots) =\n(    .*\n)+", "", text, flags=re.MULTILINE), encoding="utf-8")
+        setup.write_text(
+            re.sub(r"^(batch|plots) =\n(    .*\n)+", "", text, flags=re.MULTILINE), encoding="utf-8"
+        )
 
 
 def choose_license() -> None:
@@ -129,14 +137,18 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
 def name_service(path: Path = Path("app/inference/data_plane.py")) -> None:
     """Write the project's name into the server metadata."""
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"open-inference-service"', f'"{ANSWERS["project_slug"]}"'), encoding="utf-8")
+    path.write_text(
+        text.replace('"open-inference-service"', f'"{ANSWERS["project_slug"]}"'), encoding="utf-8"
+    )
 
 
 def show_calls(readme: Path = Path("README.md")) -> None:
     """Write example requests for the model into the README."""
     calls = Path("examples", ANSWERS["framework"], "calls.md")
     text = calls.read_text(encoding="utf-8").replace("MODEL", ANSWERS["model_name"])
-    readme.write_text(readme.read_text(encoding="utf-8").replace("<!-- calls -->\n", text), encoding="utf-8")
+    readme.write_text(
+        readme.read_text(encoding="utf-8").replace("<!-- calls -->\n", text), encoding="utf-8"
+    )
     calls.unlink()
 
 
@@ -155,7 +167,9 @@ def link_docs() -> None:
         text, target = link[1], (page.parent / link[2]).resolve()
         if target.exists() or not target.is_relative_to(docs):
             return link[0]
-        return f"[{text}]({url}/{target.relative_to(docs).as_posix()}{link[3] or ''})" if url else text
+        return (
+            f"[{text}]({url}/{target.relative_to(docs).as_posix()}{link[3] or ''})" if url else text
+        )
 
     for page in [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]:
         text = page.read_text(encoding="utf-8")

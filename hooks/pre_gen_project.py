@@ -31,9 +31,18 @@ RULES = {
     ),
     # Values in setup.cfg. They must be one line and must not start with `file:` or `attr:`.
     "project_name": (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text"),
-    "description": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}", "one line of text, no `file:`"),
-    "author": (r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}", "one line of text, no `file:`"),
-    "docs_url": (r"(https?://[^\s()<>]+)?", "a URL, such as https://example.org/docs, or an empty value"),
+    "description": (
+        r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}",
+        "one line of text, no `file:`",
+    ),
+    "author": (
+        r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}",
+        "one line of text, no `file:`",
+    ),
+    "docs_url": (
+        r"(https?://[^\s()<>]+)?",
+        "a URL, such as https://example.org/docs, or an empty value",
+    ),
 }
 
 # A project with the name of one of its dependencies would replace that package.
@@ -70,7 +79,10 @@ faults += [  # `cruft update` would render the tag
     for name in RULES
     if re.search(r"\{[#%{]", ANSWERS[name])
 ]
-if re.sub("-+", "-", ANSWERS["project_slug"]) in [*PACKAGES, *COMMANDS]:  # pip reads scikit--learn as scikit-learn
+if re.sub("-+", "-", ANSWERS["project_slug"]) in [
+    *PACKAGES,
+    *COMMANDS,
+]:  # pip reads scikit--learn as scikit-learn
     faults.append(
         f"Invalid project_slug. Expected a name that is not a package or command, got {ANSWERS['project_slug']!r}."
     )

@@ -27,7 +27,13 @@ def test_accuracy(infer: Infer) -> None:
     with FLOWERS.open() as file:
         flowers = list(csv.reader(file))[1:]
     response = infer(features=[[float(value) for value in row] for *row, _ in flowers])
-    assert sum(label == species for label, (*_, species) in zip(response["label"], flowers, strict=True)) == 147
+    assert (
+        sum(
+            label == species
+            for label, (*_, species) in zip(response["label"], flowers, strict=True)
+        )
+        == 147
+    )
     assert response["probabilities"].shape == (150, 3)
     np.testing.assert_allclose(response["probabilities"].sum(axis=1), 1, rtol=1e-5)
 

@@ -46,9 +46,13 @@ class Service:
     http_port: int
     channel: grpc.Channel
 
-    def http(self, method: str, path: str, body: bytes = b"", headers: Any = None) -> tuple[int, bytes, Any]:
+    def http(
+        self, method: str, path: str, body: bytes = b"", headers: Any = None
+    ) -> tuple[int, bytes, Any]:
         """Return the status, the body and the headers of a response."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=TIMEOUT_SECONDS)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.http_port, timeout=TIMEOUT_SECONDS
+        )
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -72,7 +76,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with log.open("wb") as file, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
         command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
         env = environment(**ports, WORKERS=1, SHUTDOWN_DELAY_SECONDS=0)
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT
+        )
         try:
             running = Service(process, http_port, channel)
             wait_until_ready(running, log)
@@ -87,7 +93,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def environment(**settings: object) -> dict[str, str]:
     """Return the environment without the service's settings, except MODEL_DIR, and with these ones."""
     others = {name.upper() for name in Settings.__dataclass_fields__} - {"MODEL_DIR"}
-    kept = {name: value for name, value in os.environ.items() if name not in others and name != "GUNICORN_CMD_ARGS"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in others and name != "GUNICORN_CMD_ARGS"
+    }
     return {**kept, **{name: str(value) for name, value in settings.items()}}
 
 
@@ -113,19 +123,28 @@ def request() -> InferenceRequest:
     values = EXAMPLE
     if values is None:
         made_up = make_example(METADATA)["inputs"]
-        values = {each["name"]: np.reshape(np.array(each["data"], object), each["shape"]).tolist() for each in made_up}
-    return InferenceRequest([make_input(each, values[each.name]) for each in METADATA.inputs if each.name in values])
+        values = {
+            each["name"]: np.reshape(np.array(each["data"], object), each["shape"]).tolist()
+            for each in made_up
+        }
+    return InferenceRequest(
+        [make_input(each, values[each.name]) for each in METADATA.inputs if each.name in values]
+    )
 
 
 def infer(service: Service, transport: str) -> tuple[bool, Any]:
     """Return (True, outputs) or (False, error)."""
     if transport == "grpc":
         try:
-            return True, client.infer(service.channel, METADATA.name, request(), timeout=TIMEOUT_SECONDS).outputs
+            return True, client.infer(
+                service.channel, METADATA.name, request(), timeout=TIMEOUT_SECONDS
+            ).outputs
         except grpc.RpcError as error:
             return False, error.details()
     body, headers = request().to_http(transport == "rest-binary")
-    status, response, answer_headers = service.http("POST", f"/v2/models/{METADATA.name}/infer", body, headers)
+    status, response, answer_headers = service.http(
+        "POST", f"/v2/models/{METADATA.name}/infer", body, headers
+    )
     if status != 200:
         return False, json.loads(response)["error"]
     return True, InferenceResponse.from_http(response, answer_headers).outputs
@@ -138,7 +157,9 @@ def test_infer(service: Service, transport: str) -> None:
     if EXAMPLE is not None:
         assert is_valid, f"the service rejects EXAMPLE: {result}"
     if is_valid:
-        assert {each.name: each.datatype for each in result} == {each.name: each.datatype for each in METADATA.outputs}
+        assert {each.name: each.datatype for each in result} == {
+            each.name: each.datatype for each in METADATA.outputs
+        }
     else:
         assert result
 
@@ -157,7 +178,9 @@ def test_metadata(service: Service) -> None:
     over_rest = json.loads(service.http("GET", f"/v2/models/{METADATA.name}")[1])
     assert [each["name"] for each in [*over_rest["inputs"], *over_rest["outputs"]]] == tensors
     call = service.channel.unary_unary(
-        f"/{SERVICE_NAME}/ModelMetadata", ModelMetadataRequest.SerializeToString, ModelMetadataResponse.FromString
+        f"/{SERVICE_NAME}/ModelMetadata",
+        ModelMetadataRequest.SerializeToString,
+        ModelMetadataResponse.FromString,
     )
     over_grpc = call(ModelMetadataRequest(name=METADATA.name), timeout=TIMEOUT_SECONDS)
     assert [each.name for each in [*over_grpc.inputs, *over_grpc.outputs]] == tensors
@@ -165,7 +188,10 @@ def test_metadata(service: Service) -> None:
 
 def test_errors(service: Service) -> None:
     """An unknown model is 404 or NOT_FOUND, and a body that is not JSON is 400. Each error has a message."""
-    for name, body, expected in [("no-such-model", b'{"inputs": []}', 404), (METADATA.name, b"not JSON", 400)]:
+    for name, body, expected in [
+        ("no-such-model", b'{"inputs": []}', 404),
+        (METADATA.name, b"not JSON", 400),
+    ]:
         status, response, _ = service.http("POST", f"/v2/models/{name}/infer", body)
         assert status == expected
         assert json.loads(response)["error"]

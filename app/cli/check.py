@@ -34,9 +34,19 @@ MADE_UP = "a request generated from METADATA"
 MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 
 
-@click.command(epilog="\b\nExamples:\n  PROGRAM check\n  PROGRAM check --input request.json --transport grpc")
-@click.option("--input", "file", type=click.File("rb"), help="File with a JSON request.  [default: EXAMPLE]")
-@click.option("--transport", "transports", type=TRANSPORT, multiple=True, help="Transport to check.  [default: all]")
+@click.command(
+    epilog="\b\nExamples:\n  PROGRAM check\n  PROGRAM check --input request.json --transport grpc"
+)
+@click.option(
+    "--input", "file", type=click.File("rb"), help="File with a JSON request.  [default: EXAMPLE]"
+)
+@click.option(
+    "--transport",
+    "transports",
+    type=TRANSPORT,
+    multiple=True,
+    help="Transport to check.  [default: all]",
+)
 @click.option("--traceback", "with_traceback", is_flag=True, help="Show the traceback of an error.")
 @json_option
 def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json: bool) -> None:
@@ -48,8 +58,12 @@ def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json:
     """
     settings = load_settings()
     limit_library_threads(settings.workers)  # before importing NumPy
-    logging.getLogger("app.inference.predict_adapter").disabled = True  # this command prints the same errors
-    found = Check(settings, with_traceback).run(file and file.read(), transports or TRANSPORT.choices)
+    logging.getLogger(
+        "app.inference.predict_adapter"
+    ).disabled = True  # this command prints the same errors
+    found = Check(settings, with_traceback).run(
+        file and file.read(), transports or TRANSPORT.choices
+    )
     (show_json if as_json else show)(found)
 
 
@@ -106,12 +120,18 @@ class Check:
             if self.with_traceback:
                 traceback.print_exception(error)
             cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
-            hint = f". This was {MADE_UP}. Write an EXAMPLE or use --input FILE." if self.source == MADE_UP else ""
+            hint = (
+                f". This was {MADE_UP}. Write an EXAMPLE or use --input FILE."
+                if self.source == MADE_UP
+                else ""
+            )
             raise Failure(f"{name}: {describe_error(cause)}{hint}", status) from None
         self.seconds[name] = time.monotonic() - begun
 
 
-def infer(transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest) -> InferenceResponse:
+def infer(
+    transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest
+) -> InferenceResponse:
     """Process the request as the server of `transport` does, without a network connection."""
     from app.inference.request_context import RequestContext
     from app.observability.statistics import Statistics
@@ -124,9 +144,13 @@ def infer(transport: str, plane: DataPlane, settings: Settings, request: Inferen
     if transport == "grpc":
         context: Any = RequestContext("infer")
         message = write_request(replace(request, model_name=name))
-        return read_response(InferenceServicer(plane, Statistics(plane)).ModelInfer(message, context))
+        return read_response(
+            InferenceServicer(plane, Statistics(plane)).ModelInfer(message, context)
+        )
     body, headers = request.to_http(transport == "rest-binary")
-    environ: dict[str, Any] = {f"HTTP_{key.upper().replace('-', '_')}": value for key, value in headers.items()}
+    environ: dict[str, Any] = {
+        f"HTTP_{key.upper().replace('-', '_')}": value for key, value in headers.items()
+    }
     environ |= {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
     return InferenceResponse.from_http(*Inference(plane, settings)(environ, name, None))
 
@@ -134,18 +158,30 @@ def infer(transport: str, plane: DataPlane, settings: Settings, request: Inferen
 def describe_output(output: ResponseOutput) -> dict[str, Any]:
     """Return name, datatype, shape and the first values of an output. The values are text."""
     values = output.data.ravel()[:MAX_VALUES]
-    texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in values]
+    texts = [
+        each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in values
+    ]
     short = [shorten(text, MAX_VALUE_LENGTH) for text in texts]
-    return {"name": output.name, "datatype": output.datatype, "shape": output.shape, "values": short}
+    return {
+        "name": output.name,
+        "datatype": output.datatype,
+        "shape": output.shape,
+        "values": short,
+    }
 
 
 def undeclared_packages(module: ModuleType) -> list[str]:
     """Return a warning for each package that predict.py uses but setup.cfg does not list. Images would not have it."""
     parser = RawConfigParser()  # no interpolation of %, as in setuptools
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = re.findall(r"^\s*([\w.-]+)", parser.get("options", "install_requires", fallback=""), re.MULTILINE)
+    listed = re.findall(
+        r"^\s*([\w.-]+)", parser.get("options", "install_requires", fallback=""), re.MULTILINE
+    )
     values = vars(module).values()
-    modules = {each.__name__ if isinstance(each, ModuleType) else getattr(each, "__module__", None) for each in values}
+    modules = {
+        each.__name__ if isinstance(each, ModuleType) else getattr(each, "__module__", None)
+        for each in values
+    }
     used = {str(name).partition(".")[0] for name in modules}
     return [
         f"predict.py uses {name}, which install_requires in setup.cfg does not list"
@@ -160,8 +196,13 @@ def undeclared_bytes(module: ModuleType) -> list[str]:
     """Return a warning for each input of bytes that some clients cannot send in the form that they expect (C12)."""
     from app.inference.predict_arguments import annotations_of
 
-    hints, kinds = annotations_of(module.predict), {each.name: each.content_type for each in module.METADATA.inputs}
-    names = [name for name, kind in kinds.items() if (kind or hints.get(name)) in ("base64", list[bytes])]
+    hints, kinds = (
+        annotations_of(module.predict),
+        {each.name: each.content_type for each in module.METADATA.inputs},
+    )
+    names = [
+        name for name, kind in kinds.items() if (kind or hints.get(name)) in ("base64", list[bytes])
+    ]
     reason = "so that JSON clients can send base64 text and other clients bytes"
     return [f'input "{name}": declare content_type="bytes", {reason}' for name in names]
 
@@ -169,11 +210,19 @@ def undeclared_bytes(module: ModuleType) -> list[str]:
 def show(found: dict[str, Any]) -> None:
     model = found["model"]
     click.echo(f"{model['name']} {model['version']}, {model['platform']}\n")
-    show_table([(name, f"{value * 1000:,.1f} ms") for name, value in found["seconds"].items()], ("step", "time"))
+    show_table(
+        [(name, f"{value * 1000:,.1f} ms") for name, value in found["seconds"].items()],
+        ("step", "time"),
+    )
     click.echo()
-    rows = [(each["name"], each["datatype"], each["shape"], ", ".join(each["values"])) for each in found["outputs"]]
+    rows = [
+        (each["name"], each["datatype"], each["shape"], ", ".join(each["values"]))
+        for each in found["outputs"]
+    ]
     show_table(rows, ("output", "datatype", "shape", "first values"))
     click.echo()
     for warning in found["warnings"]:
         click.echo(f"{click.style('warning', fg='yellow')}: {warning}")
-    click.echo(f"{click.style('ok', fg='green')}: the outputs for {found['request']} match METADATA")
+    click.echo(
+        f"{click.style('ok', fg='green')}: the outputs for {found['request']} match METADATA"
+    )

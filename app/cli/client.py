@@ -55,10 +55,16 @@ class ServiceClient:
         """Return --model, or the name of the only model. Without `models`, request the list of models over REST."""
         if self.model:
             return self.model
-        models = read_json(self.send("POST", "/v2/repository/index", b"{}")) if models is None else models
+        models = (
+            read_json(self.send("POST", "/v2/repository/index", b"{}"))
+            if models is None
+            else models
+        )
         names: list[str] = [each["name"] for each in models]
         if len(names) != 1:
-            raise Failure(f"Expected one model in the service, got {', '.join(names) or 'none'}. Use --model NAME.")
+            raise Failure(
+                f"Expected one model in the service, got {', '.join(names) or 'none'}. Use --model NAME."
+            )
         return names[0]
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Response:
@@ -68,8 +74,14 @@ class ServiceClient:
                 connection.request(method, self.prefix + path, body, self.headers)
                 with connection.getresponse() as response:
                     return Response(response.status, response.read())
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: port out of range
-            raise Failure(f"No response from {self.url}: {os_error_text(error)}", NOT_READY) from None
+        except (
+            OSError,
+            http.client.HTTPException,
+            ValueError,
+        ) as error:  # ValueError: port out of range
+            raise Failure(
+                f"No response from {self.url}: {os_error_text(error)}", NOT_READY
+            ) from None
 
     def get(self, path: str) -> Any:
         """Send a GET request and return the JSON value of the response. Raise Failure if it fails."""
@@ -79,9 +91,15 @@ class ServiceClient:
         """Return an HTTP connection, which opens with the first request."""
         parts = urlsplit(self.url)
         if parts.scheme == "https":
-            port = parts.port or http.client.HTTPS_PORT  # without a port, http.client parses IPv6 as HOST:PORT
-            return http.client.HTTPSConnection(parts.hostname or "", port, timeout=timeout, context=self.tls_context())
-        return http.client.HTTPConnection(parts.hostname or "", parts.port or http.client.HTTP_PORT, timeout=timeout)
+            port = (
+                parts.port or http.client.HTTPS_PORT
+            )  # without a port, http.client parses IPv6 as HOST:PORT
+            return http.client.HTTPSConnection(
+                parts.hostname or "", port, timeout=timeout, context=self.tls_context()
+            )
+        return http.client.HTTPConnection(
+            parts.hostname or "", parts.port or http.client.HTTP_PORT, timeout=timeout
+        )
 
     def tls_context(self) -> ssl.SSLContext:
         try:
@@ -101,11 +119,15 @@ def read_json(response: Response) -> Any:
     try:
         value = json.loads(response.body)
     except ValueError:
-        raise Failure(f"Invalid response. Expected JSON, got status {response.status} with other content.") from None
+        raise Failure(
+            f"Invalid response. Expected JSON, got status {response.status} with other content."
+        ) from None
     if response.status != 200:
         text = value.get("error") if isinstance(value, dict) else None
         status = NOT_READY if response.status == 503 else FAILED
-        raise Failure(f"The service responded with {response.status}: {text or 'not ready'}", status)
+        raise Failure(
+            f"The service responded with {response.status}: {text or 'not ready'}", status
+        )
     return value
 
 

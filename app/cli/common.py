@@ -20,7 +20,9 @@ class Failure(click.ClickException):
 
 def one_line(text: str) -> str:
     """Return the text on one line, with control characters escaped."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
+    return "".join(
+        each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split())
+    )
 
 
 def show_json(value: Any) -> None:
@@ -32,6 +34,9 @@ def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> Non
     table = [[str(cell) for cell in row] for row in ([header] if header else []) + [*rows]]
     widths = [max(map(len, map(click.unstyle, column))) for column in zip(*table, strict=True)]
     for number, row in enumerate(table):
-        cells = [cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell + " " * (width - len(click.unstyle(cell)))
+            for cell, width in zip(row, widths, strict=True)
+        ]
         line = "  ".join(cells).rstrip()
         click.echo(click.style(line, bold=True) if header and not number else line)

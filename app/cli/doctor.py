@@ -31,7 +31,9 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def finding_if(is_problem: bool, what: str, text: str, advice: str, state: str = WARNING) -> Finding:
+def finding_if(
+    is_problem: bool, what: str, text: str, advice: str, state: str = WARNING
+) -> Finding:
     """Return a finding with `state` and `advice` if it is a problem, otherwise with the state "ok"."""
     return Finding(state, what, text, advice) if is_problem else Finding(OK, what, text)
 
@@ -74,18 +76,35 @@ def open_files() -> Finding:
 
 def cores(settings: Settings) -> Finding:
     advice = f"WORKERS={settings.workers} is more than they can use"
-    return finding_if(settings.workers > 2 * usable_cores(), "cores", f"{usable_cores()} of {os.cpu_count()}", advice)
+    return finding_if(
+        settings.workers > 2 * usable_cores(),
+        "cores",
+        f"{usable_cores()} of {os.cpu_count()}",
+        advice,
+    )
 
 
 def shared_memory(settings: Settings) -> Finding:
     """Check that the metrics of all workers fit into the free shared memory."""
-    free, needed = shutil.disk_usage(MEMORY).free if memory_directory() else 0, settings.workers * WORKER_BYTES
+    free, needed = (
+        shutil.disk_usage(MEMORY).free if memory_directory() else 0,
+        settings.workers * WORKER_BYTES,
+    )
     text = f"{free // 2**20:,} MiB free, {needed // 2**20:,} MiB needed for metrics"
-    return finding_if(free <= needed, str(MEMORY), text, "metrics go to the disk. Mount more, such as by --shm-size")
+    return finding_if(
+        free <= needed,
+        str(MEMORY),
+        text,
+        "metrics go to the disk. Mount more, such as by --shm-size",
+    )
 
 
 def changed_settings(settings: Settings) -> Finding:
-    changed = [each.name.upper() for each in fields(Settings) if getattr(settings, each.name) != each.default]
+    changed = [
+        each.name.upper()
+        for each in fields(Settings)
+        if getattr(settings, each.name) != each.default
+    ]
     text = ", ".join(f"{name}={os.environ[name].strip()}" for name in changed)
     return Finding(OK, "settings", text or "all defaults")
 

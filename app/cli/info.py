@@ -9,7 +9,9 @@ from app.cli.common import NOT_READY, Failure, show_json, show_table
 from app.cli.options import json_option, service_options
 
 
-@click.command(epilog="\b\nExamples:\n  PROGRAM info\n  PROGRAM info --url https://iris.example.org --json")
+@click.command(
+    epilog="\b\nExamples:\n  PROGRAM info\n  PROGRAM info --url https://iris.example.org --json"
+)
 @service_options
 @json_option
 def command(service: ServiceClient, as_json: bool) -> None:
@@ -31,7 +33,9 @@ def command(service: ServiceClient, as_json: bool) -> None:
 
 def show(found: dict[str, Any]) -> None:
     model, server = found["model"], found["server"]
-    state = click.style("ready", fg="green") if found["ready"] else click.style("not ready", fg="red")
+    state = (
+        click.style("ready", fg="green") if found["ready"] else click.style("not ready", fg="red")
+    )
     click.echo(f"{model['name']} {', '.join(model.get('versions', ()))} is {state}\n")
     show_table(
         [
@@ -43,7 +47,12 @@ def show(found: dict[str, Any]) -> None:
     )
     for kind in ("input", "output"):
         tensors = [
-            (each["name"], each["datatype"], each["shape"], each.get("parameters", {}).get("content_type", ""))
+            (
+                each["name"],
+                each["datatype"],
+                each["shape"],
+                each.get("parameters", {}).get("content_type", ""),
+            )
             for each in model[f"{kind}s"]
         ]
         click.echo()

@@ -44,7 +44,9 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
     Exit status of gunicorn: 1 for an invalid setting, 3 if load() or the warm-up fails, 4 if predict.py is invalid.
     """
     if arguments and not arguments[0].startswith("-"):
-        raise click.UsageError(f"Unexpected argument {arguments[0]!r}. Arguments for gunicorn follow --.")
+        raise click.UsageError(
+            f"Unexpected argument {arguments[0]!r}. Arguments for gunicorn follow --."
+        )
     if not (ROOT / "gunicorn.conf.py").exists():
         raise Failure(f"{ROOT} is not the project. Run pip install -e . in the project.", BROKEN)
     environ = merge_environment(options)
@@ -54,7 +56,9 @@ def serve(reload: bool, arguments: tuple[str, ...], **options: str | None) -> No
         from app.cli.watch import start_watching
 
         start_watching(settings)
-        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # bytecode can be stale after two changes within a second
+        environ["PYTHONDONTWRITEBYTECODE"] = (
+            "1"  # bytecode can be stale after two changes within a second
+        )
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until gunicorn handles it
     # After an upgrade of the binary (SIGUSR2), `-m gunicorn` would first import packages from another directory.
     script = shutil.which("gunicorn", path=Path(sys.executable).parent)
@@ -68,9 +72,15 @@ command = click.Command(
     callback=serve,
     help=serve.__doc__,
     params=[
-        click.Option(["--reload"], is_flag=True, help="Reload when code or the model changes (needs watchfiles)."),
+        click.Option(
+            ["--reload"],
+            is_flag=True,
+            help="Reload when code or the model changes (needs watchfiles).",
+        ),
         *map(setting_option, fields(Settings)),
-        click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN ARGUMENTS]"),
+        click.Argument(
+            ["arguments"], nargs=-1, type=click.UNPROCESSED, metavar="[-- GUNICORN ARGUMENTS]"
+        ),
     ],
     epilog="\b\nExamples:\n  PROGRAM serve --http-port 9000 --workers 2\n  PROGRAM serve -- --backlog 4096",
 )

@@ -27,11 +27,17 @@ def start_watching(settings: Settings) -> None:
     try:
         from watchfiles import DefaultFilter, watch
     except ImportError:
-        raise Failure(f"--reload needs watchfiles. Run {sys.executable} -m pip install watchfiles", BROKEN) from None
+        raise Failure(
+            f"--reload needs watchfiles. Run {sys.executable} -m pip install watchfiles", BROKEN
+        ) from None
     master = os.getpid()
     if os.fork():
         return
-    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # a terminal also sends these to gunicorn
+    for each in (
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+    ):  # a terminal also sends these to gunicorn
         signal.signal(each, signal.SIG_IGN)
     log.configure(settings.log_format, settings.log_level)
     code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
@@ -45,6 +51,9 @@ def start_watching(settings: Settings) -> None:
         if os.getppid() != master:
             os._exit(0)
         if changes:
-            logger.info("%s changed. Reloading", ", ".join(sorted({os.path.relpath(path) for _, path in changes})))
+            logger.info(
+                "%s changed. Reloading",
+                ", ".join(sorted({os.path.relpath(path) for _, path in changes})),
+            )
             with suppress(ProcessLookupError):  # the master has exited
                 os.kill(master, signal.SIGHUP)

@@ -4,8 +4,20 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
-from app.protocol.datatypes import DATATYPES, bytes_array, is_bfloat16, plain_array, restore_integers
+from app.codecs.base import (
+    FirstTensorCodec,
+    InputCodec,
+    batch,
+    register_input_codec,
+    register_request_codec,
+)
+from app.protocol.datatypes import (
+    DATATYPES,
+    bytes_array,
+    is_bfloat16,
+    plain_array,
+    restore_integers,
+)
 from app.protocol.errors import InvalidInput
 from app.protocol.types import Tensor
 
@@ -27,7 +39,9 @@ def datatype_name(dtype: np.dtype) -> str:
     except KeyError:
         if is_bfloat16(dtype):
             return "BF16"
-        raise InvalidInput(subject="data", expected="numbers, booleans, text or bytes", got=str(dtype)) from None
+        raise InvalidInput(
+            subject="data", expected="numbers, booleans, text or bytes", got=str(dtype)
+        ) from None
 
 
 @register_input_codec
@@ -41,7 +55,9 @@ class NumpyCodec(InputCodec):
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
         array = plain_array(payload)
         if isinstance(payload, list | tuple):
-            if array.dtype.kind in "SU":  # NumPy's text types strip trailing zero bytes and convert numbers to text
+            if (
+                array.dtype.kind in "SU"
+            ):  # NumPy's text types strip trailing zero bytes and convert numbers to text
                 array = plain_array(payload, object)
             elif array.dtype.kind == "f":
                 array = restore_integers(payload, array)
@@ -53,7 +69,9 @@ class NumpyCodec(InputCodec):
             return writable_copy(tensor.data)
         array = bytes_array(tensor.wire_data(is_binary=True))
         if None in array.ravel().tolist():
-            raise InvalidInput(subject="data", expected="bytes", got="null", remedy="use content type str")
+            raise InvalidInput(
+                subject="data", expected="bytes", got="null", remedy="use content type str"
+            )
         return writable_copy(array)
 
 

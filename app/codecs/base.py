@@ -5,7 +5,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput, Tensor
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    RequestInput,
+    ResponseOutput,
+    Tensor,
+)
 
 Codec = TypeVar("Codec")
 
@@ -27,7 +33,9 @@ def register_request_codec(codec: Codec) -> Codec:
 def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
     content_type = getattr(codec, "ContentType", None)
     if not isinstance(content_type, str) or not content_type:
-        raise ConfigurationError(f"{codec!r}: missing ContentType. Expected its name in requests and in METADATA.")
+        raise ConfigurationError(
+            f"{codec!r}: missing ContentType. Expected its name in requests and in METADATA."
+        )
     codecs[content_type] = codec
     return codec
 
@@ -76,7 +84,9 @@ class InputCodec:
     @classmethod
     def encode_input(cls, name: str, payload: Any, **options: Any) -> RequestInput:
         datatype, array = cls.encode(payload, **options)
-        return RequestInput(name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing"))
+        return RequestInput(
+            name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing")
+        )
 
     @classmethod
     def decode_input(cls, request_input: RequestInput) -> Any:
@@ -85,7 +95,9 @@ class InputCodec:
     @classmethod
     def encode_output(cls, name: str, payload: Any, **options: Any) -> ResponseOutput:
         datatype, array = cls.encode(payload, **options)
-        return ResponseOutput(name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing"))
+        return ResponseOutput(
+            name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing")
+        )
 
     @classmethod
     def decode_output(cls, response_output: ResponseOutput) -> Any:
@@ -129,7 +141,9 @@ class RequestCodec:
         cls, model_name: str, payload: Any, model_version: str | None = None, **options: Any
     ) -> InferenceResponse:
         outputs = cls.encode(payload, ResponseOutput, **options)
-        return InferenceResponse(outputs, model_name, model_version, parameters={"content_type": cls.ContentType})
+        return InferenceResponse(
+            outputs, model_name, model_version, parameters={"content_type": cls.ContentType}
+        )
 
     @classmethod
     def decode_response(cls, response: InferenceResponse) -> Any:
@@ -154,7 +168,9 @@ class FirstTensorCodec(RequestCodec):
     @classmethod
     def decode(cls, tensors: list[Any]) -> Any:
         if not tensors:
-            raise InvalidInput("missing tensor", expected=f"a tensor for content type {cls.ContentType}")
+            raise InvalidInput(
+                "missing tensor", expected=f"a tensor for content type {cls.ContentType}"
+            )
         return decode_tensor(tensors[0], cls.InputCodec)
 
 
@@ -166,11 +182,18 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
     named = tensor.parameters.get("content_type")
     try:
         codec = default if named is None else find_input_codec(named)
-        return codec.decode_input(tensor) if isinstance(tensor, RequestInput) else codec.decode_output(tensor)
+        return (
+            codec.decode_input(tensor)
+            if isinstance(tensor, RequestInput)
+            else codec.decode_output(tensor)
+        )
     except InferenceError as error:
         raise error.about(tensor.kind, tensor.name) from None
     except Exception as error:  # raised by a codec of the project
-        problem, got = f"invalid data for content type {codec.ContentType}", f"{type(error).__name__}: {error}"
+        problem, got = (
+            f"invalid data for content type {codec.ContentType}",
+            f"{type(error).__name__}: {error}",
+        )
         raise InvalidInput(problem, got=got).about(tensor.kind, tensor.name) from error
 
 

@@ -33,7 +33,9 @@ def format_datetime(moment: Any, missing: str | None = None) -> str:
     if isinstance(moment, np.datetime64) and not np.isnat(moment):
         coarse = np.datetime_data(moment.dtype)[0] in ("Y", "M", "W", "D", "h", "m")
         text = str(moment.astype("M8[s]") if coarse else moment)
-    elif isinstance(moment, date) and moment == moment:  # NaT is a datetime that does not equal itself
+    elif (
+        isinstance(moment, date) and moment == moment
+    ):  # NaT is a datetime that does not equal itself
         text = moment.isoformat()
     if ISO.fullmatch(text):  # NumPy and pandas also support years of five digits
         return text
@@ -65,7 +67,9 @@ class DatetimeCodec(TextCodec):
         texts = super().texts(tensor)
         if None in texts and isinstance(tensor, RequestInput) and tensor.missing is None:
             remedy = 'declare missing="" in METADATA, or send "NaT" for a column of a DataFrame'
-            raise InvalidInput(subject="data", expected="datetimes in ISO 8601", got="null", remedy=remedy)
+            raise InvalidInput(
+                subject="data", expected="datetimes in ISO 8601", got="null", remedy=remedy
+            )
         return texts
 
     @classmethod
@@ -73,7 +77,9 @@ class DatetimeCodec(TextCodec):
         """Encode datetimes or ISO 8601 text. None, NaN and NaT need the option `missing`, the text for them (C13)."""
         if isinstance(payload, np.ndarray) and payload.dtype.kind == "M":
             payload = list(payload.ravel())
-        return text_tensor([format_datetime(each, options.get("missing")) for each in as_list(payload)], use_bytes)
+        return text_tensor(
+            [format_datetime(each, options.get("missing")) for each in as_list(payload)], use_bytes
+        )
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[datetime | None]:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from app.codecs.arrays import NumpyCodec, datatype_name
-from app.codecs.base import InputCodec, RequestCodec, batch, decode_tensor, register_input_codec, register_request_codec
+from app.codecs.base import (
+    InputCodec,
+    RequestCodec,
+    batch,
+    decode_tensor,
+    register_input_codec,
+    register_request_codec,
+)
 from app.codecs.datetimes import DatetimeCodec, parse_datetime
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
@@ -30,7 +37,8 @@ NULLABLE = {"i": "Int64", "u": "UInt64", "b": "boolean"}
 NO_TIME = "NaT"
 # Datetimes that pandas parses like Python: at most nine decimal places for seconds, and no seconds in the offset.
 MOMENT = re.compile(
-    r"(?!0000)\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?", re.ASCII
+    r"(?!0000)\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<offset>Z|[+-]\d\d:\d\d)?)?",
+    re.ASCII,
 )
 
 
@@ -44,7 +52,10 @@ class PandasJsonCodec(TextCodec):
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
         try:
-            texts = [json.dumps(to_plain(each), ensure_ascii=False, separators=(",", ":")) for each in as_list(payload)]
+            texts = [
+                json.dumps(to_plain(each), ensure_ascii=False, separators=(",", ":"))
+                for each in as_list(payload)
+            ]
         except (ValueError, RecursionError) as error:
             raise InvalidInput("JSON cannot represent a value", got=str(error)) from None
         return text_tensor(texts, use_bytes)
@@ -53,7 +64,10 @@ class PandasJsonCodec(TextCodec):
     def decode(cls, tensor: Tensor) -> list[Any]:
         texts: list[Any] = cls.texts(tensor)
         try:
-            cells = [json.loads(each, parse_constant=parse_finite, parse_float=parse_finite) for each in texts]
+            cells = [
+                json.loads(each, parse_constant=parse_finite, parse_float=parse_finite)
+                for each in texts
+            ]
             for each, text in zip(cells, texts, strict=True):
                 if r"\u" in text:
                     json.dumps(each, ensure_ascii=False).encode()  # ValueError for a lone surrogate
@@ -129,8 +143,12 @@ def encode_nullable(series: pd.Series) -> EncodedColumn:
     if not series.isna().any():
         return encode_array(series.to_numpy(dtype=numpy_dtype))
     present = series.dropna()
-    if dtype.kind == "f" or (dtype.kind in "iu" and all(abs(each) <= EXACT for each in present.tolist())):
-        return encode_array(series.to_numpy(numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan))
+    if dtype.kind == "f" or (
+        dtype.kind in "iu" and all(abs(each) <= EXACT for each in present.tolist())
+    ):
+        return encode_array(
+            series.to_numpy(numpy_dtype if dtype.kind == "f" else np.float64, na_value=np.nan)
+        )
     datatype, array = PandasJsonCodec.encode(column_values(series))
     return EncodedColumn(datatype, array.reshape(-1), PandasJsonCodec.ContentType)
 
@@ -143,7 +161,10 @@ def encode_moments(elements: list[Any]) -> EncodedColumn:
 
 def column_values(series: Any) -> list[Any]:
     """Return the elements of a column. NaN, NA and NaT become None."""
-    return [None if gap else each for gap, each in zip(series.isna(), series.astype(object), strict=True)]
+    return [
+        None if gap else each
+        for gap, each in zip(series.isna(), series.astype(object), strict=True)
+    ]
 
 
 def encode_objects(series: pd.Series, missing: type[InputCodec]) -> EncodedColumn:
@@ -166,7 +187,9 @@ def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
     import pandas as pd
 
     if not tensor.shape:
-        raise InvalidInput(subject="shape", expected="one or more dimensions", got="[]").about(tensor.kind, tensor.name)
+        raise InvalidInput(subject="shape", expected="one or more dimensions", got="[]").about(
+            tensor.kind, tensor.name
+        )
     rows, content_type = tensor.shape[0], tensor.parameters.get("content_type")
     values: Any
     if content_type == DatetimeCodec.ContentType:
@@ -185,9 +208,15 @@ def decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
         values = values.reshape(len(values))
         return pd.Series(values, copy=False) if values.dtype.kind == "O" else values
     is_list = isinstance(values, list)
-    if isinstance(values, np.ndarray) or (is_list and not set(map(type, values)) <= {str, type(None)}):
+    if isinstance(values, np.ndarray) or (
+        is_list and not set(map(type, values)) <= {str, type(None)}
+    ):
         return pd.Series(object_array(list(values)), dtype=object)
-    return pd.array(values, dtype=text_dtype()) if content_type == StringCodec.ContentType else pd.Series(values)
+    return (
+        pd.array(values, dtype=text_dtype())
+        if content_type == StringCodec.ContentType
+        else pd.Series(values)
+    )
 
 
 @cache
@@ -219,7 +248,9 @@ def decode_datetimes(tensor: Tensor) -> pd.Series:
     moments = [pd.NaT if text == NO_TIME else parse_datetime(text) for text in texts]
     aware = {moment.tzinfo is not None for moment in moments if moment is not pd.NaT}
     if len(aware) > 1:
-        raise InvalidInput(subject="data", expected="datetimes that all have an offset, or none", got="both")
+        raise InvalidInput(
+            subject="data", expected="datetimes that all have an offset, or none", got="both"
+        )
     try:
         return pd.Series(pd.to_datetime(moments, utc=True in aware))
     except pd.errors.OutOfBoundsDatetime:
@@ -242,13 +273,17 @@ class PandasCodec(RequestCodec):
         tensors = []
         for name, series in payload.items():
             if not isinstance(name, str):
-                raise InvalidInput(subject="column name", expected="a string", got=shorten(repr(name)))
+                raise InvalidInput(
+                    subject="column name", expected="a string", got=shorten(repr(name))
+                )
             try:
                 column = encode_column(series)
             except InferenceError as error:
                 raise error.about("column", name) from None
             parameters = {"content_type": column.content_type} if column.content_type else None
-            tensors.append(make(name, column.datatype, data=batch(column.array), parameters=parameters))
+            tensors.append(
+                make(name, column.datatype, data=batch(column.array), parameters=parameters)
+            )
         if len({tensor.name for tensor in tensors}) < len(tensors):
             raise InvalidInput("Two columns have the same name.")
         return tensors
@@ -261,7 +296,9 @@ class PandasCodec(RequestCodec):
         lengths = {len(column) for column in columns.values()}
         if len(lengths) > 1:
             each = ", ".join(f'"{tensor.name}" {format_shape(tensor.shape)}' for tensor in tensors)
-            raise InvalidInput("columns have different numbers of rows", expected="the same number", got=each)
+            raise InvalidInput(
+                "columns have different numbers of rows", expected="the same number", got=each
+            )
         return pd.DataFrame(columns, index=pd.RangeIndex(*lengths) if lengths else None, copy=False)
 
 

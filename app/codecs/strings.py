@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from app.codecs.base import FirstTensorCodec, InputCodec, batch, register_input_codec, register_request_codec
+from app.codecs.base import (
+    FirstTensorCodec,
+    InputCodec,
+    batch,
+    register_input_codec,
+    register_request_codec,
+)
 from app.protocol.datatypes import as_texts, bytes_array, object_array
 from app.protocol.errors import InvalidInput
 from app.protocol.json_tensors import RAW, from_base64
@@ -34,7 +40,9 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
 
 def text_tensor(elements: list[Any], use_bytes: bool) -> tuple[str, np.ndarray]:
     """Return BYTES and an array [N,1] of bytes, or of str if `use_bytes` is false."""
-    return "BYTES", batch(bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements)))
+    return "BYTES", batch(
+        bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements))
+    )
 
 
 class TextCodec(InputCodec):
@@ -96,12 +104,16 @@ class BytesCodec(TextCodec):
         """Encode bytes, or the UTF-8 encoding of str."""
         array = bytes_array(object_array(as_list(payload)))
         if None in array.tolist():
-            raise InvalidInput(subject="data", expected=f"bytes or text for {cls.ContentType}", got="None")
+            raise InvalidInput(
+                subject="data", expected=f"bytes or text for {cls.ContentType}", got="None"
+            )
         return "BYTES", batch(array)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[bytes]:
-        return [each if isinstance(each, bytes) else from_base64(each) for each in cls.elements(tensor)]
+        return [
+            each if isinstance(each, bytes) else from_base64(each) for each in cls.elements(tensor)
+        ]
 
 
 @register_input_codec

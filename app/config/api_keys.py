@@ -24,9 +24,13 @@ class ApiKeys:
         shown = [] if api_key is None else [api_key.strip()]
         if authorization is not None:
             scheme, _, token = authorization.partition(" ")
-            shown.append({"bearer": token.strip(), "basic": password(token.strip())}.get(scheme.lower(), ""))
+            shown.append(
+                {"bearer": token.strip(), "basic": password(token.strip())}.get(scheme.lower(), "")
+            )
         if not shown:
-            raise Unauthenticated("missing API key", remedy="send Authorization: Bearer KEY, or x-api-key: KEY")
+            raise Unauthenticated(
+                "missing API key", remedy="send Authorization: Bearer KEY, or x-api-key: KEY"
+            )
         digests = [sha256(each.encode(errors="replace")).digest() for each in shown]
         # Unlike any(), sum() compares all keys, so that the duration does not reveal which key matches.
         if not sum(hmac.compare_digest(own, sent) for own in self._digests for sent in digests):
@@ -48,8 +52,12 @@ def read_keys(path: Path) -> ApiKeys:
     """
     lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
     keys = {number: line for number, line in lines if line and not line.startswith(b"#")}
-    invalid = [f"invalid key in line {number}" for number, key in keys.items() if not KEY.fullmatch(key)]
+    invalid = [
+        f"invalid key in line {number}" for number, key in keys.items() if not KEY.fullmatch(key)
+    ]
     if invalid or not keys:
         expected = "Expected keys of 16 to 1024 visible ASCII characters, one per line. Run openssl rand -hex 32."
-        raise ConfigurationError(f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}. {expected}")
+        raise ConfigurationError(
+            f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}. {expected}"
+        )
     return ApiKeys(keys.values())

@@ -21,9 +21,21 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIMIZATIONS = {"fast_path", "fast_validation", "simdjson", "grpc_pool", "raw_tensors", "worker"}
 OPTIMIZATIONS |= {"rolling_reload", "metric_compaction"}
 # Former names of settings. Not listed: names of several words that are a prefix of the new name.
-RENAMED = {"DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS", "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS"}
+RENAMED = {
+    "DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS",
+    "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS",
+}
 RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
-SWITCH = {"on": True, "1": True, "true": True, "yes": True, "off": False, "0": False, "false": False, "no": False}
+SWITCH = {
+    "on": True,
+    "1": True,
+    "true": True,
+    "yes": True,
+    "off": False,
+    "0": False,
+    "false": False,
+    "no": False,
+}
 
 
 def number(kind: type[int] | type[float], low: int, high: int) -> Callable[[str], float]:
@@ -59,7 +71,9 @@ def on_off(text: str) -> bool:
     return SWITCH[text.lower()]
 
 
-def names(pattern: str, expected: str, separator: str = r"[,\s]+") -> Callable[[str], tuple[str, ...]]:
+def names(
+    pattern: str, expected: str, separator: str = r"[,\s]+"
+) -> Callable[[str], tuple[str, ...]]:
     """Return a parser for one or several names that match `pattern`."""
 
     def parse(text: str) -> tuple[str, ...]:
@@ -75,7 +89,9 @@ ORIGINS = names(
     r"\*|(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+])(:[0-9]{1,5})?",
     "* or origins such as https://app.example.com, in lower case, without a path and a default port",
 )
-OPTIMIZATION_NAMES = names("|".join(OPTIMIZATIONS), f"names from {', '.join(sorted(OPTIMIZATIONS))}")
+OPTIMIZATION_NAMES = names(
+    "|".join(OPTIMIZATIONS), f"names from {', '.join(sorted(OPTIMIZATIONS))}"
+)
 DEVICES = names("[0-9]+|(GPU|MIG)-.+", "indexes or UUIDs of GPUs, such as 0,1")
 
 
@@ -109,49 +125,105 @@ def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
 class Settings:
     """All settings. The environment variable of a field is its name in capitals."""
 
-    host: str = setting("0.0.0.0", address, "Address that both servers listen on. `::` is for IPv4 and IPv6")
+    host: str = setting(
+        "0.0.0.0", address, "Address that both servers listen on. `::` is for IPv4 and IPv6"
+    )
     http_port: int = setting(8080, number(int, 1, 65535), "Port of the REST server")
     grpc_port: int = setting(8081, number(int, 1, 65535), "Port of the gRPC server")
-    workers: int = setting(usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model")
+    workers: int = setting(
+        usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model"
+    )
     devices: tuple[str, ...] = setting((), DEVICES, "GPUs, such as `0,1`. Each worker uses one")
-    preload_model: bool = setting(False, on_off, "Load the model once and share its memory: `on` or `off`")
-    max_concurrency: int = setting(4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker")
-    max_queue_size: int = setting(64, number(int, 0, 4096), "Maximum queued requests per worker. Others get status 503")
-    max_batch_size: int = setting(1, number(int, 1, 65536), "Maximum rows of a batch of requests. 1 disables batching")
-    max_batch_delay_ms: float = setting(0, duration, "Milliseconds to wait for more requests for a batch")
-    request_timeout_seconds: float = setting(0, duration, "Seconds until a queued request times out. 0 disables it")
-    predict_timeout_seconds: float = setting(0, duration, "Seconds until a running predict() times out. 0 disables it")
-    keepalive_seconds: int = setting(75, number(int, 1, 86400), "Seconds until an idle REST connection is closed")
-    grpc_max_connection_age_seconds: float = setting(0, duration, "Seconds until gRPC connections close. 0 disables it")
-    health_check_interval_seconds: float = setting(10, duration, "Seconds between calls of is_healthy(). 0 disables it")
-    shutdown_delay_seconds: float = setting(5, duration, "Seconds to keep accepting requests after SIGTERM")
-    shutdown_timeout_seconds: int = setting(30, number(int, 0, 86400), "Seconds to complete requests after the delay")
-    max_request_bytes: int = setting(64 * 2**20, number(int, 1, 2**31 - 1), "Maximum request size after decompression")
+    preload_model: bool = setting(
+        False, on_off, "Load the model once and share its memory: `on` or `off`"
+    )
+    max_concurrency: int = setting(
+        4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker"
+    )
+    max_queue_size: int = setting(
+        64, number(int, 0, 4096), "Maximum queued requests per worker. Others get status 503"
+    )
+    max_batch_size: int = setting(
+        1, number(int, 1, 65536), "Maximum rows of a batch of requests. 1 disables batching"
+    )
+    max_batch_delay_ms: float = setting(
+        0, duration, "Milliseconds to wait for more requests for a batch"
+    )
+    request_timeout_seconds: float = setting(
+        0, duration, "Seconds until a queued request times out. 0 disables it"
+    )
+    predict_timeout_seconds: float = setting(
+        0, duration, "Seconds until a running predict() times out. 0 disables it"
+    )
+    keepalive_seconds: int = setting(
+        75, number(int, 1, 86400), "Seconds until an idle REST connection is closed"
+    )
+    grpc_max_connection_age_seconds: float = setting(
+        0, duration, "Seconds until gRPC connections close. 0 disables it"
+    )
+    health_check_interval_seconds: float = setting(
+        10, duration, "Seconds between calls of is_healthy(). 0 disables it"
+    )
+    shutdown_delay_seconds: float = setting(
+        5, duration, "Seconds to keep accepting requests after SIGTERM"
+    )
+    shutdown_timeout_seconds: int = setting(
+        30, number(int, 0, 86400), "Seconds to complete requests after the delay"
+    )
+    max_request_bytes: int = setting(
+        64 * 2**20, number(int, 1, 2**31 - 1), "Maximum request size after decompression"
+    )
     model_name: str | None = setting(None, str, "Name of the model in URLs and requests")
     model_version: str | None = setting(None, str, "Version of the model in URLs and requests")
     model_dir: Path = setting(ROOT / "model", directory, "Directory of the files that load() reads")
     json_nonfinite: str = setting(
-        "error", one_of("error", "null"), "±Infinity in JSON responses: `error` or `null`. No effect on NaN"
+        "error",
+        one_of("error", "null"),
+        "±Infinity in JSON responses: `error` or `null`. No effect on NaN",
     )
     ui_enabled: bool = setting(True, on_off, "Model page and Swagger UI: `on` or `off`")
-    log_level: str = setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Minimum log level")
-    log_format: str = setting("text", one_of("text", "json"), "Format of log messages: `text` or `json`")
-    tls_cert_file: Path | None = setting(None, readable_file, "PEM file of the certificate chain. Enables TLS")
+    log_level: str = setting(
+        "INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Minimum log level"
+    )
+    log_format: str = setting(
+        "text", one_of("text", "json"), "Format of log messages: `text` or `json`"
+    )
+    tls_cert_file: Path | None = setting(
+        None, readable_file, "PEM file of the certificate chain. Enables TLS"
+    )
     tls_key_file: Path | None = setting(None, readable_file, "PEM file of the private key")
-    tls_client_ca_file: Path | None = setting(None, readable_file, "PEM file of the CAs for client certificates")
-    api_keys_file: Path | None = setting(None, readable_file, "File with one API key per line. Enables API keys")
-    cors_origins: tuple[str, ...] = setting((), ORIGINS, "Origins of pages that can call REST, or `*`")
-    capture_dir: Path | None = setting(None, lambda text: directory(text, os.W_OK), "Directory for captured requests")
-    capture_sample_rate: float = setting(1, number(float, 0, 1), "Share of inference requests to capture")
-    capture_max_bytes: int = setting(100 * 2**20, number(int, 1, 2**31 - 1), "Maximum size of a capture file")
-    capture_redact: tuple[str, ...] = setting((), names(".+", "", r"\s*,\s*"), "Tensors to capture without their data")
-    disable_optimizations: tuple[str, ...] = setting((), OPTIMIZATION_NAMES, "Optimizations to disable")
+    tls_client_ca_file: Path | None = setting(
+        None, readable_file, "PEM file of the CAs for client certificates"
+    )
+    api_keys_file: Path | None = setting(
+        None, readable_file, "File with one API key per line. Enables API keys"
+    )
+    cors_origins: tuple[str, ...] = setting(
+        (), ORIGINS, "Origins of pages that can call REST, or `*`"
+    )
+    capture_dir: Path | None = setting(
+        None, lambda text: directory(text, os.W_OK), "Directory for captured requests"
+    )
+    capture_sample_rate: float = setting(
+        1, number(float, 0, 1), "Share of inference requests to capture"
+    )
+    capture_max_bytes: int = setting(
+        100 * 2**20, number(int, 1, 2**31 - 1), "Maximum size of a capture file"
+    )
+    capture_redact: tuple[str, ...] = setting(
+        (), names(".+", "", r"\s*,\s*"), "Tensors to capture without their data"
+    )
+    disable_optimizations: tuple[str, ...] = setting(
+        (), OPTIMIZATION_NAMES, "Optimizations to disable"
+    )
 
     def model_file(self, name: str) -> Path:
         """Return the path of a file in MODEL_DIR. Raise ConfigurationError if it does not exist."""
         path = self.model_dir / name
         if not path.exists():
-            raise ConfigurationError(f"{path}: file not found. Put the model there or set MODEL_DIR to its directory.")
+            raise ConfigurationError(
+                f"{path}: file not found. Put the model there or set MODEL_DIR to its directory."
+            )
         return path
 
     @property
@@ -181,22 +253,38 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             try:
                 values[each.name] = each.metadata["parse"](text)
             except ValueError as error:
-                value = "" if variable == "API_KEYS_FILE" else f", got {text!r}"  # may be a key by mistake
+                value = (
+                    "" if variable == "API_KEYS_FILE" else f", got {text!r}"
+                )  # may be a key by mistake
                 faults.append(f"{variable}: invalid value. Expected {error}{value}.")
-    settings = Settings(**{"workers": len(values["devices"]), **values} if "devices" in values else values)
+    settings = Settings(
+        **{"workers": len(values["devices"]), **values} if "devices" in values else values
+    )
     if not faults and settings.http_port == settings.grpc_port:
-        faults.append(f"GRPC_PORT={settings.grpc_port}: also the value of HTTP_PORT. Expected different ports.")
-    if settings.preload_model and (settings.devices or "rolling_reload" in settings.disable_optimizations):
+        faults.append(
+            f"GRPC_PORT={settings.grpc_port}: also the value of HTTP_PORT. Expected different ports."
+        )
+    if settings.preload_model and (
+        settings.devices or "rolling_reload" in settings.disable_optimizations
+    ):
         other = "DEVICES" if settings.devices else "rolling_reload in DISABLE_OPTIMIZATIONS"
         faults.append(f"PRELOAD_MODEL=on: not available with {other}. Unset one of them.")
     if faults:
         raise ConfigurationError(" ".join(faults))
-    cert, key, client_ca = settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file
+    cert, key, client_ca = (
+        settings.tls_cert_file,
+        settings.tls_key_file,
+        settings.tls_client_ca_file,
+    )
     if cert and key:
         server_context(cert, key, client_ca)
     elif cert or key or client_ca:
-        missing = " and ".join(name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path)
-        raise ConfigurationError(f"{missing}: missing value. TLS needs a certificate and its private key.")
+        missing = " and ".join(
+            name for name, path in (("TLS_CERT_FILE", cert), ("TLS_KEY_FILE", key)) if not path
+        )
+        raise ConfigurationError(
+            f"{missing}: missing value. TLS needs a certificate and its private key."
+        )
     if settings.api_keys_file:
         read_keys(settings.api_keys_file)
     return settings
@@ -205,7 +293,9 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield a warning for each variable whose name resembles a setting, and for settings without effect."""
     known = [each.name.upper() for each in fields(Settings)]
-    for variable in [name for name, value in environ.items() if value.strip() and name not in known]:
+    for variable in [
+        name for name, value in environ.items() if value.strip() and name not in known
+    ]:
         renamed = [RENAMED[variable]] if variable in RENAMED else []
         longer = [name for name in known if "_" in variable and name.startswith(f"{variable}_")]
         for name in renamed or longer or get_close_matches(variable, known, 1, 0.85):

@@ -17,11 +17,15 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
         context.load_cert_chain(cert, key, password="")  # prevents a prompt in the terminal # nosec B106
     except ssl.SSLError as error:
         problem = f"{error}. Expected a certificate chain and its private key in PEM, without a passphrase."
-        raise ConfigurationError(f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {problem}") from None
+        raise ConfigurationError(
+            f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {problem}"
+        ) from None
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(client_ca)
         except ssl.SSLError as error:
-            raise ConfigurationError(f"TLS_CLIENT_CA_FILE='{client_ca}': {error}. Expected PEM certificates.") from None
+            raise ConfigurationError(
+                f"TLS_CLIENT_CA_FILE='{client_ca}': {error}. Expected PEM certificates."
+            ) from None
     return context

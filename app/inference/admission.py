@@ -7,7 +7,13 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from app.inference.request_context import RequestContext
-from app.protocol.errors import ClientDisconnected, DeadlineExceeded, InvalidInput, Overloaded, PredictTimeout
+from app.protocol.errors import (
+    ClientDisconnected,
+    DeadlineExceeded,
+    InvalidInput,
+    Overloaded,
+    PredictTimeout,
+)
 
 Result = TypeVar("Result")
 
@@ -15,7 +21,10 @@ Result = TypeVar("Result")
 SHORT_PREDICT_SECONDS = 0.002
 MARGIN = 1.5  # time reserved for predict() before a deadline, as a multiple of its average duration
 RECENT_SECONDS = 0.001  # a newer request starts without a check of its deadline
-NOT_MEASURED = InvalidInput, PredictTimeout  # errors of calls that would distort the average duration
+NOT_MEASURED = (
+    InvalidInput,
+    PredictTimeout,
+)  # errors of calls that would distort the average duration
 
 
 class Waiter:
@@ -53,8 +62,13 @@ class Admission:
             raise self.overloaded()
 
     def overloaded(self) -> Overloaded:
-        running, queued = f"{self.concurrency} requests running", f"{self.max_queued} queued (MAX_QUEUE_SIZE)"
-        return Overloaded(f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later")
+        running, queued = (
+            f"{self.concurrency} requests running",
+            f"{self.max_queued} queued (MAX_QUEUE_SIZE)",
+        )
+        return Overloaded(
+            f"server overloaded: {running} (MAX_CONCURRENCY) and {queued}", remedy="retry later"
+        )
 
     def run(self, work: Callable[..., Result], *args: Any, context: RequestContext) -> Result:
         """Wait for a slot, call `work` and return its result.
@@ -84,7 +98,11 @@ class Admission:
 
     def acquire(self, context: RequestContext) -> None:
         """Wait for a slot and take it. Raise the same exceptions as run()."""
-        is_recent = self.free_slots and context.timeout is None and context.decoded - context.begun < RECENT_SECONDS
+        is_recent = (
+            self.free_slots
+            and context.timeout is None
+            and context.decoded - context.begun < RECENT_SECONDS
+        )
         seconds = None if is_recent else seconds_left(context)
         with self.lock:
             if self.free_slots:
@@ -109,7 +127,9 @@ class Admission:
     def wait(self, waiter: Waiter, group: list[Any], seconds: float | None) -> None:
         """Block until `waiter` has a slot, or until the thread of another request has processed its group."""
         waiter.context.release_thread()
-        if not waiter.lock.acquire(timeout=-1 if seconds is None else max(0, self.latest_start(seconds))):
+        if not waiter.lock.acquire(
+            timeout=-1 if seconds is None else max(0, self.latest_start(seconds))
+        ):
             with self.lock:
                 if waiter in group and not waiter.has_slot:
                     self.remove(waiter, group)

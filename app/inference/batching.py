@@ -13,7 +13,13 @@ import numpy as np
 
 from app.inference.admission import NOT_MEASURED, Admission, Waiter, deadline_exceeded, seconds_left
 from app.inference.request_context import RequestContext, current_contexts
-from app.protocol.errors import ClientDisconnected, ConfigurationError, InferenceError, ModelError, PredictTimeout
+from app.protocol.errors import (
+    ClientDisconnected,
+    ConfigurationError,
+    InferenceError,
+    ModelError,
+    PredictTimeout,
+)
 from app.protocol.types import InferenceRequest, ModelMetadata, RequestInput, ResponseOutput
 
 # Parameters for the transport, which predict() does not use.
@@ -38,7 +44,9 @@ class BatchMember(Waiter):
         """Return True if the deadline has not passed and the client is connected. Otherwise, set `error`."""
         is_late = self.until <= monotonic()
         if is_late or not self.context.is_active():
-            self.error = deadline_exceeded() if is_late else ClientDisconnected("Client disconnected.")
+            self.error = (
+                deadline_exceeded() if is_late else ClientDisconnected("Client disconnected.")
+            )
             return False
         return True
 
@@ -60,7 +68,9 @@ class Batcher:
         for tensor in (*metadata.inputs, *metadata.outputs):
             if tensor.shape[:1] != [-1]:
                 subject = f'MAX_BATCH_SIZE={size}: tensor "{tensor.name}" of METADATA has the shape {tensor.shape}'
-                raise ConfigurationError(f"{subject}. Expected -1 as the first dimension of every tensor.")
+                raise ConfigurationError(
+                    f"{subject}. Expected -1 as the first dimension of every tensor."
+                )
         self.admission, self.size, self.delay = admission, size, delay
         self.open: dict[Hashable, Batch] = {}
 
@@ -91,7 +101,11 @@ class Batcher:
         with self.admission.lock:
             batch = self.open.get(kind)
             has_room = batch is not None and batch.members and batch.rows + member.rows <= self.size
-            if batch is not None and has_room and self.admission.waiting < self.admission.max_queued:
+            if (
+                batch is not None
+                and has_room
+                and self.admission.waiting < self.admission.max_queued
+            ):
                 self.admission.waiting += 1
             else:
                 if batch is not None:
@@ -144,7 +158,11 @@ class Batcher:
         """Run the requests in one call of predict(). All get its error. Do not record the duration if NOT_MEASURED."""
         rows, started, predicted = [each.rows for each in members], monotonic(), 0.0
         for each in members:
-            each.context.started, each.context.rows, each.context.batch_rows = started, each.rows, sum(rows)
+            each.context.started, each.context.rows, each.context.batch_rows = (
+                started,
+                each.rows,
+                sum(rows),
+            )
             each.context.leads = each is members[0]
         token = current_contexts.set(tuple(each.context for each in members))
         try:
@@ -170,14 +188,21 @@ def batch_key(request: InferenceRequest) -> Hashable | None:
         return None
     return (
         parameter_key(request.parameters),
-        *((each.name, each.datatype, each.data.shape[1:], parameter_key(each.parameters)) for each in request.inputs),
+        *(
+            (each.name, each.datatype, each.data.shape[1:], parameter_key(each.parameters))
+            for each in request.inputs
+        ),
         *((each.name, parameter_key(each.parameters)) for each in request.outputs),
     )
 
 
 def parameter_key(parameters: dict[str, object]) -> str:
     """Return the parameters for predict() in a form that supports comparison."""
-    return repr(sorted((name, each) for name, each in parameters.items() if name not in TRANSPORT_PARAMETERS))
+    return repr(
+        sorted(
+            (name, each) for name, each in parameters.items() if name not in TRANSPORT_PARAMETERS
+        )
+    )
 
 
 def merge_requests(requests: list[InferenceRequest]) -> InferenceRequest:
@@ -209,6 +234,8 @@ def split_result(result: Result, rows: list[int]) -> list[Result]:
         begin = 0
         for (parts, _), count in zip(results, rows, strict=True):
             array = output.data[begin : begin + count]
-            parts[name] = ResponseOutput.of(name, output.datatype, array, output.parameters, output.missing)
+            parts[name] = ResponseOutput.of(
+                name, output.datatype, array, output.parameters, output.missing
+            )
             begin += count
     return results

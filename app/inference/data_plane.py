@@ -62,11 +62,20 @@ class DataPlane:
     name, version = "open-inference-service", __version__
     extensions = ("binary_tensor_data", "model_configuration", "statistics")
 
-    def __init__(self, module: Any, settings: Settings, queue: ObserverQueue, make_spans: MakeSpans | None = None):
+    def __init__(
+        self,
+        module: Any,
+        settings: Settings,
+        queue: ObserverQueue,
+        make_spans: MakeSpans | None = None,
+    ):
         self._adapter = adapter = ModelAdapter(module)
         self.optional = adapter.optional
         declared = adapter.metadata
-        name, version = settings.model_name or declared.name, settings.model_version or declared.version
+        name, version = (
+            settings.model_name or declared.name,
+            settings.model_version or declared.version,
+        )
         self._metadata = replace(declared, name=name, version=version)
         check_metadata(self._metadata)
         self._spans = make_spans(self._metadata) if make_spans else None
@@ -83,7 +92,10 @@ class DataPlane:
             adapter.check_batching()
             delay = settings.max_batch_delay_ms / 1000
             self.batcher = Batcher(self.admission, adapter.metadata, settings.max_batch_size, delay)
-        self._timeout, self._check_seconds = settings.request_timeout_seconds, settings.health_check_interval_seconds
+        self._timeout, self._check_seconds = (
+            settings.request_timeout_seconds,
+            settings.health_check_interval_seconds,
+        )
         self._capture_rate = settings.capture_sample_rate if settings.capture_dir else 0
         self._model: Any = None
         self.is_loaded = self.is_warm = self.is_stopping = self._has_warned = False
@@ -93,7 +105,10 @@ class DataPlane:
         """Call load(), and log its progress. Its exceptions propagate."""
         logger.info("Loading the model")
         begun = monotonic()
-        with Repeater(LOG_SECONDS, lambda: logger.info("Still loading the model after %.0f s", monotonic() - begun)):
+        with Repeater(
+            LOG_SECONDS,
+            lambda: logger.info("Still loading the model after %.0f s", monotonic() - begun),
+        ):
             self._model = self._adapter.load()
         self.load_seconds = monotonic() - begun
         self.is_loaded = True
@@ -112,16 +127,24 @@ class DataPlane:
     def start_health_check(self, report: Callable[[bool], None]) -> None:
         """Call is_healthy() regularly, if it is defined. After each change, pass is_ready to `report`."""
         if self._adapter.check_health and self._check_seconds:
-            self._at_close.enter_context(Repeater(self._check_seconds, self._check_health, [report]))
+            self._at_close.enter_context(
+                Repeater(self._check_seconds, self._check_health, [report])
+            )
 
     def _check_health(self, report: Callable[[bool], None]) -> None:
         try:
-            problem = "" if (result := self._adapter.check_health(self._model)) else f"is_healthy() returned {result}"
+            problem = (
+                ""
+                if (result := self._adapter.check_health(self._model))
+                else f"is_healthy() returned {result}"
+            )
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             problem = describe_error(error)
         if self.is_healthy != (not problem):
             self.is_healthy = not problem
-            logger.warning("The model is %s", f"unhealthy: {problem}" if problem else "healthy again")
+            logger.warning(
+                "The model is %s", f"unhealthy: {problem}" if problem else "healthy again"
+            )
             report(self.is_ready)
 
     def close(self) -> None:
@@ -150,7 +173,12 @@ class DataPlane:
             raise NotFound("model not found", expected=f'"{served.name}"', got=f'"{name}"')
         if version and version != served.version:
             subject = f'model "{served.name}"'
-            raise NotFound("version not found", subject=subject, expected=f'"{served.version}"', got=f'"{version}"')
+            raise NotFound(
+                "version not found",
+                subject=subject,
+                expected=f'"{served.version}"',
+                got=f'"{version}"',
+            )
         return served
 
     def is_model_ready(self, name: str, version: str | None) -> bool:
@@ -171,7 +199,14 @@ class DataPlane:
         if ready_only and not self.is_ready:
             return []
         state, reason = ("READY", "") if self.is_ready else ("UNAVAILABLE", "not ready")
-        return [{"name": self._metadata.name, "version": self._metadata.version, "state": state, "reason": reason}]
+        return [
+            {
+                "name": self._metadata.name,
+                "version": self._metadata.version,
+                "state": state,
+                "reason": reason,
+            }
+        ]
 
     def example(self) -> dict[str, Any]:
         """Return an example request in JSON form: EXAMPLE, or sample values that match METADATA."""
@@ -182,8 +217,13 @@ class DataPlane:
         context.decoded = monotonic()
         served = self.metadata(request.model_name, request.model_version)
         if self._capture_rate and random() < self._capture_rate:  # noqa: S311 # nosec B311
-            inputs = [RequestInput.of(x.name, x.datatype, x.data.copy(), x.parameters) for x in request.inputs]
-            context.request = replace(request, inputs=inputs, model_version=served.version)  # predict() may change data
+            inputs = [
+                RequestInput.of(x.name, x.datatype, x.data.copy(), x.parameters)
+                for x in request.inputs
+            ]
+            context.request = replace(
+                request, inputs=inputs, model_version=served.version
+            )  # predict() may change data
         if not self.is_warm:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
         wanted = requested_outputs(request, self._adapter.outputs) if request.outputs else None
@@ -194,7 +234,9 @@ class DataPlane:
         if self.batcher is None:
             outputs, parameters = self.admission.run(predict, request, context=context)
         else:
-            self._adapter.match_inputs(request)  # its errors must not affect other requests of the batch
+            self._adapter.match_inputs(
+                request
+            )  # its errors must not affect other requests of the batch
             outputs, parameters = self.batcher.run(predict, request, context)
         chosen = [outputs[name] for name in wanted] if wanted else list(outputs.values())
         parameters = {**parameters, **context.response_parameters}
@@ -209,7 +251,9 @@ class DataPlane:
             self._has_warned = True
             known = ", ".join(sorted(ignored & TRITON_PARAMETERS)) or "unknown name"
             remedy = "To read parameters, add a RequestContext to predict()"
-            logger.warning("Ignored request parameter (%s). Further ones are not logged. %s", known, remedy)
+            logger.warning(
+                "Ignored request parameter (%s). Further ones are not logged. %s", known, remedy
+            )
 
     def timeout_of(self, request: InferenceRequest) -> float | None:
         """Return the time limit in seconds: the lower of REQUEST_TIMEOUT_SECONDS and the parameter `timeout`, or None.
@@ -220,7 +264,9 @@ class DataPlane:
         if type(own) is not int or own < 0:
             raise parameter_error("timeout", own, "an integer of microseconds")
         limit = own / 1e6
-        return min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
+        return (
+            min(limit, self._timeout) if limit and self._timeout else limit or self._timeout or None
+        )
 
 
 def import_owner_file(name: str) -> Any:
@@ -229,4 +275,6 @@ def import_owner_file(name: str) -> Any:
         import_module("app.custom")  # before predict.py, because it can register codecs
         return import_module(f"app.{name}")  # by name, because these files import this package
     except BaseException as error:  # includes SystemExit
-        raise ConfigurationError(describe_error(error)) from (None if isinstance(error, ConfigurationError) else error)
+        raise ConfigurationError(describe_error(error)) from (
+            None if isinstance(error, ConfigurationError) else error
+        )

@@ -39,7 +39,13 @@ def make_example(
     if given is None:
         required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
         given = {tensor.name: sample(tensor) for tensor in required or metadata.inputs[:1]}
-    return {"inputs": [to_json_input(tensor, given[tensor.name]) for tensor in metadata.inputs if tensor.name in given]}
+    return {
+        "inputs": [
+            to_json_input(tensor, given[tensor.name])
+            for tensor in metadata.inputs
+            if tensor.name in given
+        ]
+    }
 
 
 def sample(tensor: MetadataTensor) -> np.ndarray:
@@ -52,7 +58,9 @@ def sample(tensor: MetadataTensor) -> np.ndarray:
 def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
     made = make_input(tensor, values)
     try:  # orjson writes FP32 with the fewest digits
-        data = json.loads(write_json(to_json(made.wire_data(is_binary=False), datatype_of(tensor.datatype))))
+        data = json.loads(
+            write_json(to_json(made.wire_data(is_binary=False), datatype_of(tensor.datatype)))
+        )
     except InvalidInput:  # JSON cannot represent bytes that are not UTF-8
         return to_json_input(tensor, sample(tensor))
     return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
@@ -90,5 +98,9 @@ def curl_command(request: dict[str, Any], url: str, settings: Settings) -> str:
     }
     needed = "".join(option for option, setting in options.items() if setting)
     body = write_json(request).decode()
-    source = shlex.quote(body) if len(body) <= MAX_BODY else f"@request.json  # {url}/docs/openapi.json has an example"
+    source = (
+        shlex.quote(body)
+        if len(body) <= MAX_BODY
+        else f"@request.json  # {url}/docs/openapi.json has an example"
+    )
     return f"curl {needed}{shlex.quote(f'{url}/infer')} -d {source}"

@@ -7,12 +7,29 @@ from typing import Any
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.inference.example import make_input, sample
-from app.inference.predict_arguments import CONTEXTS, annotations_of, bind_arguments, check_functions
+from app.inference.predict_arguments import (
+    CONTEXTS,
+    annotations_of,
+    bind_arguments,
+    check_functions,
+)
 from app.inference.request_context import RequestContext, current_contexts
 from app.inference.startup_errors import format_error
-from app.inference.validation import check_metadata, join_names, match_inputs, match_outputs, to_builtin
+from app.inference.validation import (
+    check_metadata,
+    join_names,
+    match_inputs,
+    match_outputs,
+    to_builtin,
+)
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
-from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput, ResponseOutput
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +40,9 @@ class ModelAdapter:
     def __init__(self, module: Any):
         for name in ("METADATA", "load", "predict"):
             if not hasattr(module, name):
-                raise ConfigurationError(f"{module.__name__}: missing {name}. Expected METADATA, load() and predict().")
+                raise ConfigurationError(
+                    f"{module.__name__}: missing {name}. Expected METADATA, load() and predict()."
+                )
         check_metadata(module.METADATA)
         check_functions(module)
         self.metadata: ModelMetadata = module.METADATA
@@ -39,10 +58,16 @@ class ModelAdapter:
         self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
         self._example = self._read_example(self.example) if self.example is not None else None
         custom = self.metadata.content_type
-        self._codec = find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
-        self.reads_parameters = bool(self._codec) or any(hint in (*CONTEXTS, InferenceRequest) for hint in self._hints)
+        self._codec = (
+            find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
+        )
+        self.reads_parameters = bool(self._codec) or any(
+            hint in (*CONTEXTS, InferenceRequest) for hint in self._hints
+        )
 
-    def __call__(self, model: Any, request: InferenceRequest) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
+    def __call__(
+        self, model: Any, request: InferenceRequest
+    ) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
         """Call predict(). Return its outputs by name, and the parameters of the response.
 
         Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
@@ -54,7 +79,9 @@ class ModelAdapter:
             for context in current_contexts.get():
                 if context.response_parameters:
                     context.response_parameters = to_builtin(dict(context.response_parameters))
-            wanted = {output.name: output.parameters.get("content_type") for output in request.outputs}
+            wanted = {
+                output.name: output.parameters.get("content_type") for output in request.outputs
+            }
             return match_outputs(values, self.outputs, wanted), parameters
         except ModelError as error:
             logger.error("%s", error.log_text())
@@ -83,16 +110,25 @@ class ModelAdapter:
         if self._warm_up is not None:
             self._warm_up(model)
             return
-        if self._example is None and any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
-            logger.warning("Warm-up skipped, because an input is text. Define EXAMPLE or warm_up(model).")
+        if self._example is None and any(
+            tensor.datatype == "BYTES" for tensor in self.metadata.inputs
+        ):
+            logger.warning(
+                "Warm-up skipped, because an input is text. Define EXAMPLE or warm_up(model)."
+            )
             return
-        request = self._example or InferenceRequest([make_input(each, sample(each)) for each in self.metadata.inputs])
+        request = self._example or InferenceRequest(
+            [make_input(each, sample(each)) for each in self.metadata.inputs]
+        )
         try:
             result = self._predict(model, **self._arguments(request, self.match_inputs(request)))
         except BaseException as error:
             if self._example is not None:
                 raise
-            logger.warning("Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).", format_error(error))
+            logger.warning(
+                "Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).",
+                format_error(error),
+            )
         else:
             match_outputs(self._read_result(result)[0], self.outputs, {})
 
@@ -100,10 +136,16 @@ class ModelAdapter:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
         try:
             if not isinstance(example, dict):
-                raise InvalidInput(expected="a dict of values by input name", got=type(example).__name__)
+                raise InvalidInput(
+                    expected="a dict of values by input name", got=type(example).__name__
+                )
             if unknown := example.keys() - self.inputs.keys():
-                raise InvalidInput("unknown input", expected=join_names(self.inputs), got=join_names(unknown))
-            request = InferenceRequest([make_input(self.inputs[name], values) for name, values in example.items()])
+                raise InvalidInput(
+                    "unknown input", expected=join_names(self.inputs), got=join_names(unknown)
+                )
+            request = InferenceRequest(
+                [make_input(self.inputs[name], values) for name, values in example.items()]
+            )
             self.match_inputs(request)
         except InferenceError as error:
             raise ConfigurationError(str(error.about("EXAMPLE"))) from None
@@ -112,20 +154,27 @@ class ModelAdapter:
     def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of predict()'s result by output name, and the parameters of the response."""
         if result is None:
-            raise ModelError("predict() returned None", remedy=f"return a dict with {join_names(self.outputs)}")
+            raise ModelError(
+                "predict() returned None", remedy=f"return a dict with {join_names(self.outputs)}"
+            )
         if isinstance(result, dict):
             return result, {}
         if self._codec is not None and self._codec.can_encode(result):
             result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
         if isinstance(result, InferenceResponse):
-            pairs, parameters = [(each.name, each) for each in result.outputs], to_builtin(result.parameters)
+            pairs, parameters = (
+                [(each.name, each) for each in result.outputs],
+                to_builtin(result.parameters),
+            )
         elif is_frame(result):
             pairs, parameters = list(result.items()), {"content_type": "pd"}
         else:
             return self._outputs_by_position(result), {}
         outputs = dict(pairs)
         if len(outputs) < len(pairs):
-            raise ModelError(f"predict() returned an output twice: {join_names(name for name, _ in pairs)}.")
+            raise ModelError(
+                f"predict() returned an output twice: {join_names(name for name, _ in pairs)}."
+            )
         return outputs, parameters
 
     def _outputs_by_position(self, result: Any) -> dict[str, Any]:
@@ -134,5 +183,7 @@ class ModelAdapter:
         if len(values) != len(self.outputs):
             got = "a list (one value)" if isinstance(result, list) else f"{len(values)} value(s)"
             remedy = f"return a tuple, or a dict with {join_names(self.outputs)}"
-            raise ModelError(f"predict() returned {got} for {len(self.outputs)} outputs", remedy=remedy)
+            raise ModelError(
+                f"predict() returned {got} for {len(self.outputs)} outputs", remedy=remedy
+            )
         return dict(zip(self.outputs, values, strict=True))

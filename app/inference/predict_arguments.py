@@ -71,7 +71,9 @@ class Argument:
 
     def decode(self, sent: RequestInput, request_level: str | None) -> Any:
         """Return the argument for `sent`. Raise InvalidInput if it cannot be converted to the annotated type."""
-        value = decode_tensor(sent, input_codecs[self.tensor.content_type or request_level or self.content_type])
+        value = decode_tensor(
+            sent, input_codecs[self.tensor.content_type or request_level or self.content_type]
+        )
         try:
             argument = self.convert(value, sent)
             if argument is None:
@@ -85,33 +87,53 @@ class Argument:
 ANNOTATIONS: dict[Any, Callable[[MetadataTensor], Argument]] = {
     np.ndarray: partial(Argument, wanted="np.ndarray", content_type="np", convert=to_array),
     list[str]: partial(Argument, wanted="list[str]", content_type="str", convert=to_texts),
-    list[bytes]: partial(Argument, wanted="list[bytes]", content_type="np", convert=to_byte_strings),
-    list[datetime]: partial(Argument, wanted="list[datetime]", content_type="datetime", convert=to_moments),
+    list[bytes]: partial(
+        Argument, wanted="list[bytes]", content_type="np", convert=to_byte_strings
+    ),
+    list[datetime]: partial(
+        Argument, wanted="list[datetime]", content_type="datetime", convert=to_moments
+    ),
 }
 CONTEXTS = RequestContext, list[RequestContext]  # annotations of a parameter that is not an input
 WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
 
 
 def wrong_type_error(value: Any, wanted: str) -> InvalidInput:
-    return InvalidInput(subject="content_type", expected=f"one that decodes to {wanted}", got=type(value).__name__)
+    return InvalidInput(
+        subject="content_type", expected=f"one that decodes to {wanted}", got=type(value).__name__
+    )
 
 
-def bind_arguments(predict: Callable[..., Any], metadata: ModelMetadata) -> tuple[Arguments, set[str]]:
+def bind_arguments(
+    predict: Callable[..., Any], metadata: ModelMetadata
+) -> tuple[Arguments, set[str]]:
     """Return a function that creates the arguments of predict() for a request, and the names of the optional inputs.
 
     Raise ConfigurationError if the signature does not match METADATA.
     """
     with with_location(predict):
         parameters, hints = input_parameters(predict), annotations_of(predict)
-        contexts = {each.name: hints[each.name] for each in parameters if hints.get(each.name) in CONTEXTS}
+        contexts = {
+            each.name: hints[each.name] for each in parameters if hints.get(each.name) in CONTEXTS
+        }
         parameters = [each for each in parameters if each.name not in contexts]
-        if len(parameters) == 1 and (whole := bind_whole_request(parameters[0].name, hints, metadata)):
+        if len(parameters) == 1 and (
+            whole := bind_whole_request(parameters[0].name, hints, metadata)
+        ):
             return add_contexts(whole, contexts), set()
-        names, declared = [each.name for each in parameters], [tensor.name for tensor in metadata.inputs]
+        names, declared = (
+            [each.name for each in parameters],
+            [tensor.name for tensor in metadata.inputs],
+        )
         if {*names} != {*declared}:
             problem = f"Expected {join_names(declared)} after the model, as METADATA declares, got {join_names(names)}"
-            raise ConfigurationError(f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}.")
-        slots = {tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray)) for tensor in metadata.inputs}
+            raise ConfigurationError(
+                f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}."
+            )
+        slots = {
+            tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray))
+            for tensor in metadata.inputs
+        }
         arguments = add_contexts(bind_inputs(slots, metadata), contexts)
         return arguments, {each.name for each in parameters if each.default is not each.empty}
 
@@ -127,7 +149,10 @@ def add_contexts(arguments: Arguments, contexts: dict[str, Any]) -> Arguments:
             found[0].rows = len(np.atleast_1d(request.inputs[0].data))
         for each in found:
             each.response_headers, each.response_parameters = Headers(), {}
-        own = {name: found[0] if hint is RequestContext else [*found] for name, hint in contexts.items()}
+        own = {
+            name: found[0] if hint is RequestContext else [*found]
+            for name, hint in contexts.items()
+        }
         return {**arguments(request, inputs), **own}
 
     return with_contexts
@@ -141,7 +166,9 @@ def with_location(function: Any) -> Iterator[None]:
     except ConfigurationError as error:
         code: Any = getattr(inspect.unwrap(function), "__code__", None)
         name = project_path(code.co_filename) if code else None
-        raise ConfigurationError(f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)) from None
+        raise ConfigurationError(
+            f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)
+        ) from None
 
 
 def check_functions(module: Any) -> None:
@@ -151,21 +178,39 @@ def check_functions(module: Any) -> None:
         function = getattr(module, name, None)
         with with_location(function):
             if any(is_kind(function) for is_kind in kinds):
-                raise ConfigurationError(f"{name}() is async or a generator. Expected a plain function.")
-            if function and name not in ("load", "predict") and not inspect.signature(function).parameters:
-                raise ConfigurationError(f"{name}() has no parameters. Expected the result of load().")
+                raise ConfigurationError(
+                    f"{name}() is async or a generator. Expected a plain function."
+                )
+            if (
+                function
+                and name not in ("load", "predict")
+                and not inspect.signature(function).parameters
+            ):
+                raise ConfigurationError(
+                    f"{name}() has no parameters. Expected the result of load()."
+                )
 
 
 def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return predict()'s parameters after the model. Raise ConfigurationError if one has *, ** or /."""
     if not hasattr(predict, "__name__"):  # a partial or a callable object
-        raise ConfigurationError(f"Invalid predict. Expected a function (def), got {type(predict).__name__}.")
+        raise ConfigurationError(
+            f"Invalid predict. Expected a function (def), got {type(predict).__name__}."
+        )
     parameters = list(inspect.signature(predict).parameters.values())
     if not parameters:
-        raise ConfigurationError("predict() has no parameters. Expected the result of load() as the first one.")
+        raise ConfigurationError(
+            "predict() has no parameters. Expected the result of load() as the first one."
+        )
     for parameter in parameters:
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ConfigurationError(f'predict(), parameter "{parameter.name}": invalid kind. Expected no *, ** or /.')
+        if parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            raise ConfigurationError(
+                f'predict(), parameter "{parameter.name}": invalid kind. Expected no *, ** or /.'
+            )
     return parameters[1:]
 
 
@@ -180,7 +225,9 @@ def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
 
 def simplify_annotation(hint: Any) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    alias = getattr(origin or hint, "__value__", None)  # since Python 3.12, NDArray is defined by a `type` statement
+    alias = getattr(
+        origin or hint, "__value__", None
+    )  # since Python 3.12, NDArray is defined by a `type` statement
     if alias is not None:
         return simplify_annotation(alias[arguments] if arguments else alias)
     if origin in (typing.Union, types.UnionType):
@@ -202,11 +249,18 @@ def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
             raise ConfigurationError(f"{subject}: {problem}")
         if not is_bfloat16:
             return ANNOTATIONS[hint](tensor)
-        convert: Convert = lambda value, _: value.astype(hint) if isinstance(value, np.ndarray) else None  # noqa: E731
+        convert: Convert = lambda value, _: (
+            value.astype(hint) if isinstance(value, np.ndarray) else None
+        )  # noqa: E731
         return Argument(tensor, "np.ndarray", "np", convert)
     custom = tensor.content_type
     if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
-        return Argument(tensor, hint.__name__, custom, lambda value, _: value if isinstance(value, hint) else None)
+        return Argument(
+            tensor,
+            hint.__name__,
+            custom,
+            lambda value, _: value if isinstance(value, hint) else None,
+        )
     name = hint.__name__ if isinstance(hint, type) else hint
     expected = f"np.ndarray, list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
     raise ConfigurationError(f"{subject}: invalid annotation. Expected {expected}, got {name}.")
@@ -214,7 +268,11 @@ def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
 
 def bind_inputs(slots: dict[str, Argument], metadata: ModelMetadata) -> Arguments:
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
-        level = request_content_type(request, metadata) if request.parameters or metadata.content_type else None
+        level = (
+            request_content_type(request, metadata)
+            if request.parameters or metadata.content_type
+            else None
+        )
         for_inputs = level if level in ("np", "str") else None
         return {name: slots[name].decode(sent, for_inputs) for name, sent in inputs.items()}
 
@@ -231,7 +289,9 @@ def request_content_type(request: InferenceRequest, metadata: ModelMetadata) -> 
     return level
 
 
-def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata) -> Arguments | None:
+def bind_whole_request(
+    name: str, hints: dict[str, Any], metadata: ModelMetadata
+) -> Arguments | None:
     """Return a function that creates the only argument, or None if its annotation is not for the whole request."""
     hint, custom = hints.get(name), metadata.content_type
     if hint is InferenceRequest:
@@ -239,14 +299,20 @@ def bind_whole_request(name: str, hints: dict[str, Any], metadata: ModelMetadata
     if hint is dict or typing.get_origin(hint) is dict:
         kinds = [simplify_annotation(each) for each in typing.get_args(hint) or (str, np.ndarray)]
         if kinds[0] is str and (kinds[-1] is np.ndarray or isinstance(kinds[-1], np.dtype)):
-            arrays = bind_inputs({each.name: make_argument(each, kinds[-1]) for each in metadata.inputs}, metadata)
+            arrays = bind_inputs(
+                {each.name: make_argument(each, kinds[-1]) for each in metadata.inputs}, metadata
+            )
             return lambda request, inputs: {name: arrays(request, inputs)}
     if not isinstance(hint, type) or hint in ANNOTATIONS:
         return None
     if hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
         check_frame_inputs(metadata)
         return decode_whole_request(name, "pd", hint, metadata)
-    return decode_whole_request(name, custom, hint, metadata) if custom and custom not in SHIPPED else None
+    return (
+        decode_whole_request(name, custom, hint, metadata)
+        if custom and custom not in SHIPPED
+        else None
+    )
 
 
 def check_frame_inputs(metadata: ModelMetadata) -> None:
@@ -256,10 +322,14 @@ def check_frame_inputs(metadata: ModelMetadata) -> None:
     for tensor in metadata.inputs:
         subject = f'METADATA, tensor "{tensor.name}"'
         if not tensor.shape:
-            raise ConfigurationError(f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got [].")
+            raise ConfigurationError(
+                f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got []."
+            )
         if tensor.datatype == "BYTES" and tensor.content_type is None:
             remedy = 'Set content_type="str" for text, or "datetime", or "bytes"'
-            raise ConfigurationError(f"{subject}: missing content type for a DataFrame column. {remedy}.")
+            raise ConfigurationError(
+                f"{subject}: missing content type for a DataFrame column. {remedy}."
+            )
 
 
 def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:
@@ -268,7 +338,9 @@ def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMet
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
         level = request_content_type(request, metadata)
         tensors = [apply_content_type(inputs[each.name], each) for each in metadata.inputs]
-        is_column = default == "pd" and level in ("np", "str") and len(tensors) == 1  # neither creates a DataFrame
+        is_column = (
+            default == "pd" and level in ("np", "str") and len(tensors) == 1
+        )  # neither creates a DataFrame
         codec = find_request_codec("pd" if is_column else level or default)
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
         if not isinstance(value, hint):
@@ -287,7 +359,9 @@ def apply_content_type(sent: RequestInput, tensor: MetadataTensor) -> RequestInp
     if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
         parameters = {**sent.parameters, **tensor.parameters}
         return RequestInput.of(sent.name, sent.datatype, sent.data, parameters, sent.missing)
-    if declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json"):  # JSON is also text
+    if (
+        declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json")
+    ):  # JSON is also text
         return sent
     codec = find_input_codec(declared)
     value = decode_tensor(sent, codec)

@@ -15,7 +15,9 @@ STAGES = ("decode", "queue", "predict", "encode")
 # Valid request ids of clients. Other characters could break a log line or a header.
 SAFE_ID = re.compile(r"[!-~]{1,128}")
 # W3C Trace Context: version, trace id, parent id, flags.
-TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+TRACEPARENT = re.compile(
+    "(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
 
 # Headers that a response may have in both protocols. The service sets the excluded ones itself.
 HEADER_NAME = re.compile(
@@ -80,7 +82,13 @@ class RequestContext:
     response_headers: MutableMapping[str, str] = EMPTY
     response_parameters: MutableMapping[str, Any] = EMPTY
 
-    def __init__(self, operation: str, request_id: str | None = None, traceparent: str = "", tracestate: str = ""):
+    def __init__(
+        self,
+        operation: str,
+        request_id: str | None = None,
+        traceparent: str = "",
+        tracestate: str = "",
+    ):
         self.begun = monotonic()
         self.operation = operation
         made = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - an id is not a secret
@@ -96,7 +104,13 @@ class RequestContext:
     @property
     def times(self) -> tuple[float, ...]:
         """Return the start of the request and the end of each stage, with 0 for stages that are not complete."""
-        return self.begun, self.decoded, self.started, self.predicted, 0.0 if self.error else self.ended
+        return (
+            self.begun,
+            self.decoded,
+            self.started,
+            self.predicted,
+            0.0 if self.error else self.ended,
+        )
 
     def stage_seconds(self) -> dict[str, float]:
         """Return the duration of each completed stage in seconds, by name."""
@@ -134,4 +148,6 @@ class RequestContext:
 
 
 # The requests that this thread processes: one, or those of a batch. Log lines contain their ids.
-current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar("current_contexts", default=())
+current_contexts: ContextVar[tuple[RequestContext, ...]] = ContextVar(
+    "current_contexts", default=()
+)

@@ -12,16 +12,27 @@ from app.protocol.errors import MAX_TEXT, ConfigurationError, InferenceError, sh
 APP = Path(__file__).parents[1]
 ROOT = APP.parent
 OWNER_FILES = (str(APP / "predict.py"), str(APP / "custom.py"))
-READERS = re.compile(r"(pickle|joblib|dill|torch)\.load|pickle\.py|/(skops|dill)/")  # lines and files
+READERS = re.compile(
+    r"(pickle|joblib|dill|torch)\.load|pickle\.py|/(skops|dill)/"
+)  # lines and files
 
 
 def describe_error(error: BaseException) -> str:
     """Return one line, such as `app/predict.py, line 12: NameError: name 'foo' is not defined`."""
-    location = find_location(error)  # None if neither has run, for example in a Python without the packages
+    location = find_location(
+        error
+    )  # None if neither has run, for example in a Python without the packages
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     line = message.strip().partition("\n")[0].strip().removesuffix(".")
-    text = line if isinstance(error, ConfigurationError | InferenceError) else format_error(error, line)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in sys.modules:
+    text = (
+        line
+        if isinstance(error, ConfigurationError | InferenceError)
+        else format_error(error, line)
+    )
+    if (
+        isinstance(error, ModuleNotFoundError)
+        and (error.name or "").partition(".")[0] not in sys.modules
+    ):
         text += f". {import_remedy(error.name or '') if location else 'Use .venv/bin/python, after make serve.'}"
     elif isinstance(error, AttributeError | ImportError | KeyError | TypeError | ValueError):
         text += pickle_remedy(error)
@@ -48,11 +59,19 @@ def pickle_remedy(error: Exception) -> str:
         return f". Define {found[1]} in a module of the project, such as app/features.py, and save the model again"
     pin = ". In install_requires (setup.cfg), pin the version that wrote the file"
     warnings = str(getattr(sys.modules.get("sklearn.base"), "__warningregistry__", ""))
-    if version := re.search(r"unpickle estimator \S+ from version (\S+)", warnings):  # scikit-learn fails later
+    if version := re.search(
+        r"unpickle estimator \S+ from version (\S+)", warnings
+    ):  # scikit-learn fails later
         return f"{pin}: scikit-learn=={version[1]}"
     is_read = any(READERS.search(f"{step.filename} {step.line}") for step in steps)
-    found = re.search(r"module (?:named )?'(\w+)", text) or re.search(r"site-packages/(\w+)", steps[-1].filename)
-    names = packages_distributions().get(found[1], []) if is_read and found and not (ROOT / found[1]).exists() else []
+    found = re.search(r"module (?:named )?'(\w+)", text) or re.search(
+        r"site-packages/(\w+)", steps[-1].filename
+    )
+    names = (
+        packages_distributions().get(found[1], [])
+        if is_read and found and not (ROOT / found[1]).exists()
+        else []
+    )
     return f"{pin}: {names[0]}==VERSION" if names else ""
 
 
@@ -85,7 +104,9 @@ def owner_traceback(error: BaseException) -> TracebackType | None:
     return traceback
 
 
-def exc_info_of(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+def exc_info_of(
+    error: BaseException,
+) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
     """Return the `exc_info` for the log, or None if the one-line reason is sufficient."""
     if isinstance(error, ConfigurationError):
         return exc_info_of(error.__cause__) if error.__cause__ else None

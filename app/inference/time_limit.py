@@ -19,7 +19,9 @@ class TimeLimit:
 
     def __init__(self, predict: Callable[..., Any], seconds: float):
         self.predict, self.seconds, self.has_stuck_call = predict, seconds, False
-        self.pool = ThreadPoolExecutor(sys.maxsize, "predict")  # the slots limit the calls that are not stuck
+        self.pool = ThreadPoolExecutor(
+            sys.maxsize, "predict"
+        )  # the slots limit the calls that are not stuck
 
     def __call__(self, *args: Any) -> Any:
         threads: list[int] = []
@@ -29,8 +31,14 @@ class TimeLimit:
         except TimeoutError:
             self.has_stuck_call = True
             problem = f"predict() took longer than {self.seconds:g} s (PREDICT_TIMEOUT_SECONDS)"
-            stack = [line for each in threads for line in traceback.format_stack(sys._current_frames()[each])]
-            logger.error(problem, extra={"stacktrace": "".join(["Stack (most recent call last):\n", *stack])})
+            stack = [
+                line
+                for each in threads
+                for line in traceback.format_stack(sys._current_frames()[each])
+            ]
+            logger.error(
+                problem, extra={"stacktrace": "".join(["Stack (most recent call last):\n", *stack])}
+            )
             raise PredictTimeout(f"Deadline exceeded: {problem}.") from None
 
     def _call(self, threads: list[int], *args: Any) -> Any:

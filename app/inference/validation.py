@@ -10,16 +10,45 @@ import numpy as np
 from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec, find_request_codec
 from app.codecs.base import decode_tensor
 from app.codecs.datetimes import DatetimeCodec
-from app.codecs.frames import PandasJsonCodec, column_values, encode_column, encode_moments, is_column
-from app.protocol.datatypes import as_array, as_bytes, datatype_of, format_shape, object_array, plain_array, text_array
-from app.protocol.errors import NOTHING, ConfigurationError, InferenceError, InvalidInput, ModelError, format_value
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.codecs.frames import (
+    PandasJsonCodec,
+    column_values,
+    encode_column,
+    encode_moments,
+    is_column,
+)
+from app.protocol.datatypes import (
+    as_array,
+    as_bytes,
+    datatype_of,
+    format_shape,
+    object_array,
+    plain_array,
+    text_array,
+)
+from app.protocol.errors import (
+    NOTHING,
+    ConfigurationError,
+    InferenceError,
+    InvalidInput,
+    ModelError,
+    format_value,
+)
+from app.protocol.types import (
+    InferenceRequest,
+    MetadataTensor,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
 
 # Declared inputs or outputs by name.
 Declared = Mapping[str, MetadataTensor]
 
 
-def match_inputs(request: InferenceRequest, declared: Declared, optional: Container[str]) -> dict[str, RequestInput]:
+def match_inputs(
+    request: InferenceRequest, declared: Declared, optional: Container[str]
+) -> dict[str, RequestInput]:
     """Return the request's inputs by name, each in its declared rank (R15).
 
     Raise InvalidInput if an input is unknown, duplicate, or missing and not `optional`, or if its datatype, rank
@@ -29,7 +58,9 @@ def match_inputs(request: InferenceRequest, declared: Declared, optional: Contai
     for sent in request.inputs:
         tensor = declared.get(sent.name)
         if tensor is None:
-            raise InvalidInput("unknown input", expected=join_names(declared), got=format_value(sent.name))
+            raise InvalidInput(
+                "unknown input", expected=join_names(declared), got=format_value(sent.name)
+            )
         if sent.name in matched:
             raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
         matched[sent.name] = match_input(sent, tensor)
@@ -50,9 +81,15 @@ def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
         raise error.about("input", sent.name, is_declared=True)
     array = match_rank(sent.data, tensor.shape)
     if not matches_shape(array.shape, tensor.shape):
-        error = InvalidInput(subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape))
+        error = InvalidInput(
+            subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape)
+        )
         raise error.about("input", sent.name, is_declared=True)
-    sent = sent if array is sent.data else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+    sent = (
+        sent
+        if array is sent.data
+        else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
+    )
     sent.missing = tensor.missing
     return sent
 
@@ -81,11 +118,15 @@ def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str
     wanted: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
-            raise InvalidInput("unknown output", expected=join_names(declared), got=format_value(output.name))
+            raise InvalidInput(
+                "unknown output", expected=join_names(declared), got=format_value(output.name)
+            )
         if output.name in wanted:
             raise InvalidInput("requested twice").about("output", output.name, is_declared=True)
         try:
-            check_content_type(output.parameters.get("content_type"), declared[output.name].datatype)
+            check_content_type(
+                output.parameters.get("content_type"), declared[output.name].datatype
+            )
         except InvalidInput as error:
             raise error.about("output", output.name, is_declared=True) from None
         wanted.append(output.name)
@@ -98,10 +139,14 @@ def check_content_type(content_type: Any, datatype: str) -> None:
         return
     find_input_codec(content_type)
     if content_type in SHIPPED - {"np"} and datatype != "BYTES":
-        raise InvalidInput(subject="datatype", expected=f"BYTES for content type {content_type}", got=datatype)
+        raise InvalidInput(
+            subject="datatype", expected=f"BYTES for content type {content_type}", got=datatype
+        )
 
 
-def match_outputs(values: dict[str, Any], declared: Declared, wanted: Mapping[str, Any]) -> dict[str, ResponseOutput]:
+def match_outputs(
+    values: dict[str, Any], declared: Declared, wanted: Mapping[str, Any]
+) -> dict[str, ResponseOutput]:
     """Return predict()'s values as outputs with the declared datatypes.
 
     Raise ModelError if an output is not declared, does not match its declaration, or is missing. If some outputs are
@@ -122,7 +167,9 @@ def match_outputs(values: dict[str, Any], declared: Declared, wanted: Mapping[st
             outputs[name] = to_output(values[name], tensor)
         except (InferenceError, TypeError, ValueError) as error:
             problem = "predict() returned a result that does not match METADATA"
-            raise mismatch_error(ModelError, problem, error).about("output", name, is_declared=True) from None
+            raise mismatch_error(ModelError, problem, error).about(
+                "output", name, is_declared=True
+            ) from None
         if wanted and wanted.get(name) not in (None, outputs[name].parameters.get("content_type")):
             outputs[name] = reencode(outputs[name], tensor, wanted[name])
     return outputs
@@ -144,7 +191,9 @@ def reencode(output: ResponseOutput, tensor: MetadataTensor, content_type: str) 
         if isinstance(value, list) and len(value) == output.data.size:
             value = object_array(value).reshape(output.data.shape)
         made = to_output(value, replace(tensor, content_type=content_type))
-        find_input_codec(content_type).decode_output(made)  # for example, str rejects bytes that are not UTF-8
+        find_input_codec(content_type).decode_output(
+            made
+        )  # for example, str rejects bytes that are not UTF-8
         return made
     except Exception as error:  # codecs of the project can raise any exception
         found = mismatch_error(InvalidInput, "requested content type does not fit", error)
@@ -161,18 +210,25 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
     if is_plain and isinstance(value, np.ndarray):
         array = value
     elif isinstance(value, ResponseOutput):
-        array, parameters = (match_rank(value.data, tensor.shape), {**parameters, **to_builtin(value.parameters)})
+        array, parameters = (
+            match_rank(value.data, tensor.shape),
+            {**parameters, **to_builtin(value.parameters)},
+        )
     elif is_column(value) and declared != "np":
         array, content_type = encode_pandas_column(value, tensor)
         parameters = {"content_type": content_type} if content_type else parameters
     elif is_empty and is_shipped and tensor.shape[:1] == [-1]:
-        shape = [max(0, each) for each in tensor.shape]  # an empty list does not define the other dimensions
+        shape = [
+            max(0, each) for each in tensor.shape
+        ]  # an empty list does not define the other dimensions
         array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     else:
         array = value if is_plain else encode_value(value, tensor)
     array = to_datatype(array, tensor.datatype)
     if not matches_shape(array.shape, tensor.shape):
-        shapes = f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # the log omits `got`
+        shapes = (
+            f"{format_shape(tensor.shape)}, got {format_shape(array.shape)}"  # the log omits `got`
+        )
         raise ModelError(subject="shape", expected=shapes)
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters, tensor.missing)
 
@@ -215,7 +271,10 @@ def to_builtin(parameters: dict[str, Any]) -> dict[str, Any]:
 
     Remove `binary_data_size`, because the transport sets it.
     """
-    said = {name: each.item() if isinstance(each, np.generic) else each for name, each in parameters.items()}
+    said = {
+        name: each.item() if isinstance(each, np.generic) else each
+        for name, each in parameters.items()
+    }
     said.pop("binary_data_size", None)
     for name, each in said.items():
         is_integer = isinstance(each, int) and -(2**63) <= each < 2**64
@@ -225,7 +284,11 @@ def to_builtin(parameters: dict[str, Any]) -> dict[str, Any]:
         is_unicode = text.encode(errors="ignore").decode() == text
         if not (isinstance(name, str) and is_valid and is_unicode):
             problem = f"predict() returned an invalid parameter {format_value(name)}"
-            raise ModelError(problem, expected="a string, a finite number of 64 bits or a boolean", got=repr(each))
+            raise ModelError(
+                problem,
+                expected="a string, a finite number of 64 bits or a boolean",
+                got=repr(each),
+            )
     return said
 
 
@@ -244,25 +307,39 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
         value = plain_array(value)
         if value.size and value.dtype.kind in "iu":
             remedy = "use astype(float)"
-            raise InvalidInput(subject="datatype", expected=name, got=str(value.dtype), remedy=remedy)
+            raise InvalidInput(
+                subject="datatype", expected=name, got=str(value.dtype), remedy=remedy
+            )
     return as_array(value, datatype)
 
 
 def check_metadata(metadata: Any) -> None:
     """Raise ConfigurationError unless `metadata` is a ModelMetadata with valid members and unique tensor names."""
     if not isinstance(metadata, ModelMetadata):
-        raise ConfigurationError(f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}.")
+        raise ConfigurationError(
+            f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}."
+        )
     for label, value in (("name", metadata.name), ("version", metadata.version)):
         if not isinstance(value, str) or not value or "/" in value:
-            raise ConfigurationError(f"METADATA: invalid {label}. Expected text without a slash, got {value!r}.")
+            raise ConfigurationError(
+                f"METADATA: invalid {label}. Expected text without a slash, got {value!r}."
+            )
     for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
-        if not isinstance(tensors, list | tuple) or any(not isinstance(each, MetadataTensor) for each in tensors):
-            raise ConfigurationError(f"METADATA: invalid {label}. Expected a list of MetadataTensor, got {tensors!r}.")
+        if not isinstance(tensors, list | tuple) or any(
+            not isinstance(each, MetadataTensor) for each in tensors
+        ):
+            raise ConfigurationError(
+                f"METADATA: invalid {label}. Expected a list of MetadataTensor, got {tensors!r}."
+            )
         names = [tensor.name for tensor in tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise ConfigurationError(f"METADATA: duplicate {label}. Got {join_names(sorted(repeated))} twice.")
+            raise ConfigurationError(
+                f"METADATA: duplicate {label}. Got {join_names(sorted(repeated))} twice."
+            )
     found = metadata.properties
-    if not isinstance(found, dict) or not all(isinstance(each, str) for each in (*found, *found.values())):
+    if not isinstance(found, dict) or not all(
+        isinstance(each, str) for each in (*found, *found.values())
+    ):
         problem = f"METADATA: invalid properties. Expected a dict of strings, got {found!r}."
         raise ConfigurationError(f"{problem} Convert names and values with str().")
     check_content_types(metadata)
@@ -280,7 +357,9 @@ def check_content_types(metadata: ModelMetadata) -> None:
             is_text = content_type in ("str", "datetime") and isinstance(tensor.missing, str)
             if tensor.missing is not None and not is_text:
                 expected = 'a string, with content type "str" or "datetime"'
-                raise InvalidInput(subject="missing", expected=expected, got=format_value(tensor.missing))
+                raise InvalidInput(
+                    subject="missing", expected=expected, got=format_value(tensor.missing)
+                )
     except InvalidInput as error:
         raise ConfigurationError(str(error.about(*subject))) from None
 

@@ -8,10 +8,17 @@ from typing import Any
 from app.inference.request_context import RequestContext
 from app.observability.log import FORMATTERS, format_time, handler, trace_fields
 
-PROBES = {"server_live", "server_ready", "model_ready", "metrics"}  # frequent requests of monitoring systems
+PROBES = {
+    "server_live",
+    "server_ready",
+    "model_ready",
+    "metrics",
+}  # frequent requests of monitoring systems
 # Log levels by HTTP or gRPC status. The default is INFO. An empty status means that no response was sent.
 LEVELS = dict.fromkeys(("500", "INTERNAL", "UNKNOWN", ""), logging.ERROR)
-LEVELS |= dict.fromkeys(("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), logging.WARNING)
+LEVELS |= dict.fromkeys(
+    ("503", "504", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"), logging.WARNING
+)
 GROUP = 8  # lines per write: few enough for an atomic write to a pipe, so that lines of workers do not mix
 
 
@@ -26,20 +33,38 @@ class AccessLog:
         to_epoch, lines = time.time() - time.monotonic(), []
         for context in contexts:
             if self.logger.isEnabledFor(level := level_of(context)):
-                lines.append(self.format(self.fields(context, context.ended + to_epoch, level)) + "\n")
+                lines.append(
+                    self.format(self.fields(context, context.ended + to_epoch, level)) + "\n"
+                )
         for start in range(0, len(lines), GROUP):
             handler.enqueue("".join(lines[start : start + GROUP]))
 
     def fields(self, context: RequestContext, moment: float, level: int) -> dict[str, Any]:
         """Return the fields of a line. JSON also has the parts of the message as fields."""
         message, protocol = context.log_fields()
-        fields: dict[str, Any] = {"timestamp": format_time(moment), "level": logging.getLevelName(level)}
-        fields |= {"logger": self.logger.name, "message": message, "request_id": context.id, **trace_fields(context)}
+        fields: dict[str, Any] = {
+            "timestamp": format_time(moment),
+            "level": logging.getLevelName(level),
+        }
+        fields |= {
+            "logger": self.logger.name,
+            "message": message,
+            "request_id": context.id,
+            **trace_fields(context),
+        }
         if self.is_json:
-            fields |= {"pid": self.pid, "protocol": context.protocol, "operation": context.operation, **protocol}
+            fields |= {
+                "pid": self.pid,
+                "protocol": context.protocol,
+                "operation": context.operation,
+                **protocol,
+            }
         fields |= {"request_bytes": context.received, "response_bytes": context.sent}
         fields["duration_ms"] = int((context.ended - context.begun) * 1e6) / 1e3
-        fields |= {f"{stage}_ms": int(seconds * 1e6) / 1e3 for stage, seconds in context.stage_seconds().items()}
+        fields |= {
+            f"{stage}_ms": int(seconds * 1e6) / 1e3
+            for stage, seconds in context.stage_seconds().items()
+        }
         if context.batch_rows:
             fields["batch_size"] = context.batch_rows
         if context.failure:

@@ -21,8 +21,15 @@ from app.inference.request_context import RequestContext, current_contexts
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, in the queue of the writer thread
-FLUSH_SECONDS = 0.5  # maximum wait for the reader of the log, at exit and in processes without a writer thread
-STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}  # other attributes come from `extra`
+FLUSH_SECONDS = (
+    0.5  # maximum wait for the reader of the log, at exit and in processes without a writer thread
+)
+STANDARD = {
+    *vars(logging.makeLogRecord({})),
+    "message",
+    "asctime",
+    "taskName",
+}  # other attributes come from `extra`
 # Fields with a fixed position in a line of text, and the pid, which is omitted there.
 HEAD = {"timestamp", "level", "logger", "message", "pid", "request_id", "stacktrace"}
 
@@ -36,20 +43,29 @@ def format_time(seconds: float) -> str:
 
 def trace_fields(context: RequestContext) -> dict[str, str]:
     """Return the trace id and the span id, or an empty dict without a trace."""
-    return {"trace_id": context.trace_id, "span_id": context.traceparent[36:52]} if context.traceparent else {}
+    return (
+        {"trace_id": context.trace_id, "span_id": context.traceparent[36:52]}
+        if context.traceparent
+        else {}
+    )
 
 
 def escape(text: str) -> str:
     """Escape nonprintable characters, such as line breaks and control characters of terminals."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f") for each in text)
+    return "".join(
+        each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f")
+        for each in text
+    )
 
 
 def to_json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str).decode()
-    except TypeError:  # a lone surrogate, a key that is not a str, or an integer of more than 64 bits
+    except (
+        TypeError
+    ):  # a lone surrogate, a key that is not a str, or an integer of more than 64 bits
         return json.dumps(value, default=str, skipkeys=True)
 
 
@@ -57,10 +73,16 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object, with the id of the current request."""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {"timestamp": format_time(record.created), "level": record.levelname}
+        fields: dict[str, Any] = {
+            "timestamp": format_time(record.created),
+            "level": record.levelname,
+        }
         fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
         if contexts := current_contexts.get():
-            fields |= {"request_id": ",".join(each.id for each in contexts), **trace_fields(contexts[0])}
+            fields |= {
+                "request_id": ",".join(each.id for each in contexts),
+                **trace_fields(contexts[0]),
+            }
         fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         fields |= {"stacktrace": record.stack_info} if record.stack_info else {}
         if record.exc_info and record.exc_info[0]:
@@ -80,9 +102,13 @@ class TextFormatter(JsonFormatter):
     def format_fields(self, fields: dict[str, Any]) -> str:
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
         hidden = HEAD | {"error_type", "error_message"} if "stacktrace" in fields else HEAD
-        extra = [f" {name}={to_json(value)}" for name, value in fields.items() if name not in hidden]
+        extra = [
+            f" {name}={to_json(value)}" for name, value in fields.items() if name not in hidden
+        ]
         head = f"{fields['timestamp']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
-        return "\n    ".join(map(escape, ("".join([head, *extra]), *fields.get("stacktrace", "").splitlines())))
+        return "\n    ".join(
+            map(escape, ("".join([head, *extra]), *fields.get("stacktrace", "").splitlines()))
+        )
 
 
 FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": TextFormatter}
@@ -99,7 +125,9 @@ class LogHandler(QueueHandler):
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
         self._thread = threading.Thread()
-        self._dropped = self._reported = 0  # numbers of lines, approximate because threads count without a lock
+        self._dropped = self._reported = (
+            0  # numbers of lines, approximate because threads count without a lock
+        )
 
     def start(self) -> None:
         """Start the writer thread. It is created here, because a fork marks existing Thread objects as stopped."""
@@ -109,7 +137,9 @@ class LogHandler(QueueHandler):
     def prepare(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
-        except Exception as error:  # wrong arguments for the format string, or an object whose str() fails
+        except (
+            Exception
+        ) as error:  # wrong arguments for the format string, or an object whose str() fails
             problem = f"Cannot write a record of {record.pathname}:{record.lineno}: {type(error).__name__}"
             plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
             return self.format(logging.makeLogRecord(plain)) + "\n"
@@ -141,7 +171,10 @@ class LogHandler(QueueHandler):
         if dropped := self._dropped - self._reported:
             self._reported += dropped
             text = f"Dropped {dropped} log lines"
-            lines = self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)) + lines
+            lines = (
+                self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None))
+                + lines
+            )
         data = lines.encode(errors="backslashreplace")
         with suppress(OSError):  # stderr is closed
             while data:
@@ -165,7 +198,9 @@ def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
         f"{filename}:{lineno}: {category.__name__}: {message}"
     )
     sys.excepthook = log_uncaught
-    threading.excepthook = lambda args: log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+    threading.excepthook = lambda args: log_uncaught(
+        args.exc_type, args.exc_value, args.exc_traceback
+    )
     if name == "json":
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

@@ -43,7 +43,9 @@ def create_directory(workers: int) -> Path:
     """
     place = metrics_directory()
     try:
-        if place is None or (place.name.startswith(PREFIX) and place not in _created):  # of a previous master
+        if place is None or (
+            place.name.startswith(PREFIX) and place not in _created
+        ):  # of a previous master
             memory = memory_directory()
             has_room = memory and shutil.disk_usage(memory).free > workers * WORKER_BYTES
             place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if has_room else None))
@@ -53,7 +55,9 @@ def create_directory(workers: int) -> Path:
         place.mkdir(0o700, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise ConfigurationError(f"{VARIABLE}: cannot create the directory for metrics: {error}.") from error
+        raise ConfigurationError(
+            f"{VARIABLE}: cannot create the directory for metrics: {error}."
+        ) from error
     return place
 
 
@@ -65,7 +69,9 @@ def remove_directory(master: int) -> None:
 
 def find_free_slot(taken: Collection[str]) -> str:
     """Return the first slot name that no running worker of this master has."""
-    return next(name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken)
+    return next(
+        name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken
+    )
 
 
 def own_slot() -> str | int:

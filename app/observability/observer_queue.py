@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable
 from app.inference.request_context import RequestContext
 
 INTERVAL_SECONDS = 0.05  # interval between calls of the observers
-CHUNK, PAUSE_SECONDS = 128, 0.001  # contexts per call of an observer, and the pause after it for other threads
+CHUNK, PAUSE_SECONDS = (
+    128,
+    0.001,
+)  # contexts per call of an observer, and the pause after it for other threads
 Observer = Callable[[list[RequestContext]], None]
 
 logger = logging.getLogger(__name__)
@@ -46,7 +49,9 @@ class ObserverQueue:
         with self._lock:
             contexts = [self._contexts.popleft() for _ in range(len(self._contexts))]
             size = max(CHUNK, len(contexts) // 16)  # limits the number of pauses under load
-            for observer in self.observers:  # each gets all contexts before the next one, which may be slower
+            for (
+                observer
+            ) in self.observers:  # each gets all contexts before the next one, which may be slower
                 for start in range(0, len(contexts) or 1, size):
                     try:
                         observer(contexts[start : start + size])

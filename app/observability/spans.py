@@ -24,8 +24,12 @@ class Spans:
 
     def __init__(self, model: ModelMetadata):
         provider, self._own = trace.get_tracer_provider(), None
-        if isinstance(provider, trace.ProxyTracerProvider):  # otherwise, predict.py or a launcher has set one
-            resource = Resource.create({"service.name": model.name}).merge(OTELResourceDetector().detect())
+        if isinstance(
+            provider, trace.ProxyTracerProvider
+        ):  # otherwise, predict.py or a launcher has set one
+            resource = Resource.create({"service.name": model.name}).merge(
+                OTELResourceDetector().detect()
+            )
             provider = self._own = TracerProvider(resource=resource, shutdown_on_exit=False)
             provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
             trace.set_tracer_provider(provider)
@@ -39,12 +43,16 @@ class Spans:
             sending.start()
             sending.join(3)
 
-    def predict(self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest) -> Any:
+    def predict(
+        self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest
+    ) -> Any:
         """Call predict() in the span of the current request. In a batch, use the span of the first request."""
         contexts = current_contexts.get()
         for context in contexts:
             context.traced = context.traced or self.start_span(context)
-        with trace.use_span(contexts[0].traced, record_exception=False, set_status_on_exception=False):
+        with trace.use_span(
+            contexts[0].traced, record_exception=False, set_status_on_exception=False
+        ):
             return predict(model, request)
 
     def start_span(self, context: RequestContext) -> trace.Span:
@@ -54,7 +62,9 @@ class Spans:
         name, attributes = context.span()
         attributes |= {**self.model, "inference.request.id": context.id}
         begun = epoch_ns(context.begun)
-        span = self.tracer.start_span(name, parent, trace.SpanKind.SERVER, attributes, start_time=begun)
+        span = self.tracer.start_span(
+            name, parent, trace.SpanKind.SERVER, attributes, start_time=begun
+        )
         own = span.get_span_context()
         context.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
         return span
@@ -63,7 +73,10 @@ class Spans:
         """Add the stage durations to the spans and end them. Only server errors set the status of a span to ERROR."""
         for context in (each for each in contexts if each.operation == INFER):
             span, context.traced = context.traced or self.start_span(context), None
-            times = {f"inference.{stage}_ms": seconds * 1e3 for stage, seconds in context.stage_seconds().items()}
+            times = {
+                f"inference.{stage}_ms": seconds * 1e3
+                for stage, seconds in context.stage_seconds().items()
+            }
             span.set_attributes(context.span()[1] | times)
             if level_of(context) > logging.INFO:
                 span.set_attribute("error.type", context.status)

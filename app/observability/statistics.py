@@ -20,7 +20,14 @@ RECENT = 1024  # number of requests that read() can leave out. perf_analyzer fai
 #   represent a call of predict() with the batch size N. Row 0 is for the other requests of batches.
 # recent: the last successful requests, each with its end, its row of `sums`, and its summands.
 # fail: number of the other requests, and their time.
-TOTALS = np.dtype([("sums", "i8", (MAX_SIZE + 1, 6)), ("recent", "i8", (RECENT, 8)), ("fail", "i8", 2), ("last", "i8")])
+TOTALS = np.dtype(
+    [
+        ("sums", "i8", (MAX_SIZE + 1, 6)),
+        ("recent", "i8", (RECENT, 8)),
+        ("fail", "i8", 2),
+        ("last", "i8"),
+    ]
+)
 
 
 class Statistics:
@@ -38,13 +45,21 @@ class Statistics:
     def observe(self, contexts: list[RequestContext]) -> None:
         """Count completed inference requests."""
         own, inferences = self._totals[0], [each for each in contexts if each.operation == INFER]
-        if failed := [each for each in inferences if each.status not in SUCCESS and each.failure not in NOT_COUNTED]:
+        if failed := [
+            each
+            for each in inferences
+            if each.status not in SUCCESS and each.failure not in NOT_COUNTED
+        ]:
             own["fail"] += len(failed), int(1e9 * sum(each.ended - each.begun for each in failed))
         if done := [each for each in inferences if each.status in SUCCESS and each.predicted]:
             own["last"] = int(1e3 * (time.time() - time.monotonic() + done[-1].ended))
             rows = to_rows(done)
-            np.add.at(own["sums"], rows[:, 1], rows[:, 2:])  # before `recent`, because read() reads `recent` first
-            newest = own["sums"][:, 1].sum()  # number of requests, for the position in a ring buffer
+            np.add.at(
+                own["sums"], rows[:, 1], rows[:, 2:]
+            )  # before `recent`, because read() reads `recent` first
+            newest = own["sums"][
+                :, 1
+            ].sum()  # number of requests, for the position in a ring buffer
             own["recent"][(newest - np.arange(len(rows))) % RECENT] = rows
 
     def read(self, name: str = "", version: str | None = None) -> dict[str, Any]:
@@ -57,8 +72,14 @@ class Statistics:
         later = recent[recent[:, 0] > 1e9 * now]
         np.subtract.at(sums, later[:, 1], later[:, 2:])
         inferences, count, *times = sums.sum(axis=0).tolist()
-        stats = {"success": duration(count, sum(times)), "fail": duration(*workers["fail"].sum(axis=0).tolist())}
-        stats |= stage_durations(count, times) | {"cache_hit": duration(0, 0), "cache_miss": duration(0, 0)}
+        stats = {
+            "success": duration(count, sum(times)),
+            "fail": duration(*workers["fail"].sum(axis=0).tolist()),
+        }
+        stats |= stage_durations(count, times) | {
+            "cache_hit": duration(0, 0),
+            "cache_miss": duration(0, 0),
+        }
         calls = [(size, row) for size, row in enumerate(sums[:, 1:5].tolist()) if size and row[0]]
         found = {
             "name": model.name,
@@ -67,7 +88,9 @@ class Statistics:
             "inference_count": inferences,
             "execution_count": sum(row[0] for _, row in calls),
             "inference_stats": stats,
-            "batch_stats": [{"batch_size": size, **stage_durations(row[0], row[1:])} for size, row in calls],
+            "batch_stats": [
+                {"batch_size": size, **stage_durations(row[0], row[1:])} for size, row in calls
+            ],
             "memory_usage": [],
         }
         return {"model_stats": [found]}
@@ -75,10 +98,20 @@ class Statistics:
 
 def to_rows(contexts: list[RequestContext]) -> np.ndarray:
     """Return a row of `recent` for each request."""
-    sizes = [min(each.batch_rows or 1, MAX_SIZE) if each.leads or not each.batch_rows else 0 for each in contexts]
+    sizes = [
+        min(each.batch_rows or 1, MAX_SIZE) if each.leads or not each.batch_rows else 0
+        for each in contexts
+    ]
     counts = [each.rows if each.batch_rows else 1 for each in contexts], [1] * len(contexts)
-    begun, decoded, started, predicted, ended = 1e9 * np.transpose([each.times for each in contexts])
-    times = decoded - begun, predicted - started, ended - predicted, started - decoded  # in the order of STAGES
+    begun, decoded, started, predicted, ended = 1e9 * np.transpose(
+        [each.times for each in contexts]
+    )
+    times = (
+        decoded - begun,
+        predicted - started,
+        ended - predicted,
+        started - decoded,
+    )  # in the order of STAGES
     return np.column_stack([ended, sizes, *counts, *times]).astype(np.int64)
 
 

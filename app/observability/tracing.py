@@ -23,5 +23,7 @@ def make_spans(model: ModelMetadata) -> Any:
         return Spans(model)
     except Exception as error:  # tracing is optional
         remedy = ". Install the packages: pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
-        logger.warning("Tracing is disabled: %s%s", error, remedy if isinstance(error, ImportError) else "")
+        logger.warning(
+            "Tracing is disabled: %s%s", error, remedy if isinstance(error, ImportError) else ""
+        )
         return None

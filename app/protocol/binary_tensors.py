@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.datatypes import Datatype, as_bytes, check_count, format_shape, object_array, reshape, text_array
+from app.protocol.datatypes import (
+    Datatype,
+    as_bytes,
+    check_count,
+    format_shape,
+    object_array,
+    reshape,
+    text_array,
+)
 from app.protocol.errors import InvalidInput, NoBinaryForm, shorten
 
 Buffer = bytes | bytearray | memoryview
@@ -24,12 +32,18 @@ def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.nda
     expected = math.prod(shape) * datatype.size
     if len(data) != expected:
         got = f"{len(data)} for {datatype.name} {format_shape(shape)} ({shorten(str(expected))} bytes)"
-        raise InvalidInput("wrong number of bytes", expected="the size that the shape requires", got=got)
+        raise InvalidInput(
+            "wrong number of bytes", expected="the size that the shape requires", got=got
+        )
     if datatype.is_bf16:
-        return reshape(np.left_shift(np.frombuffer(data, "<u2"), 16, dtype="<u4").view(datatype.dtype), shape)
+        return reshape(
+            np.left_shift(np.frombuffer(data, "<u2"), 16, dtype="<u4").view(datatype.dtype), shape
+        )
     array = np.frombuffer(data, datatype.dtype).copy()
     if datatype.kind == "b" and (values := array.view("u1")).size and values.max() > 1:
-        raise InvalidInput(subject="data", expected="bytes with the value 0 or 1 for BOOL", got=str(values.max()))
+        raise InvalidInput(
+            subject="data", expected="bytes with the value 0 or 1 for BOOL", got=str(values.max())
+        )
     return reshape(array, shape)
 
 
@@ -38,7 +52,11 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     if datatype.is_bf16:
         array = (np.ascontiguousarray(array).view("<u4") >> 16).astype("<u2")
     if datatype.size is not None:
-        return array.tobytes() if array.nbytes < SMALL else np.ascontiguousarray(array).reshape(-1).view("u1").data
+        return (
+            array.tobytes()
+            if array.nbytes < SMALL
+            else np.ascontiguousarray(array).reshape(-1).view("u1").data
+        )
     elements = as_bytes(array.ravel().tolist())
     parts: list[Any] = [b""] * (2 * len(elements))
     try:
@@ -62,5 +80,7 @@ def split_elements(data: Buffer) -> list[bytes]:
     except struct.error:
         position = end + LENGTH.size
     if position > end:
-        raise InvalidInput("data too short", expected=f"at least {position} bytes for its elements", got=str(end))
+        raise InvalidInput(
+            "data too short", expected=f"at least {position} bytes for its elements", got=str(end)
+        )
     return elements

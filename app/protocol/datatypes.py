@@ -12,10 +12,18 @@ from app.protocol.errors import InvalidInput, format_value, shorten
 Shape = Sequence[int]
 MAX_RANK = 64  # NumPy's limit
 TEXT_TYPES = {bytes, str, type(None)}
-SCALARS: dict[type, type] = {np.str_: str, np.bytes_: bytes}  # NumPy's text scalars. The buffer of str_ is UTF-32
+SCALARS: dict[type, type] = {
+    np.str_: str,
+    np.bytes_: bytes,
+}  # NumPy's text scalars. The buffer of str_ is UTF-32
 # Names for NumPy's kinds whose dtypes are hard to read.
 WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "timedeltas"}
-CASTABLE = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}  # kinds of arrays that can be converted, by the target's kind
+CASTABLE = {
+    "b": "b",
+    "i": "iu",
+    "u": "iu",
+    "f": "iuf",
+}  # kinds of arrays that can be converted, by the target's kind
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,9 @@ class Datatype:
             return array.astype(self.dtype, copy=False)
         single = array.astype(self.dtype)
         bits = single.view("<u4")
-        if array.dtype != self.dtype:  # truncate, and set the last bit of inexact values, to round only once
+        if (
+            array.dtype != self.dtype
+        ):  # truncate, and set the last bit of inexact values, to round only once
             bits -= np.abs(single) > np.abs(array)
             bits |= single != array
         bits += (bits >> 16 & 1) + 0x7FFF
@@ -48,7 +58,9 @@ class Datatype:
 def _datatype(name: str, code: str, contents: str | None) -> Datatype:
     dtype = np.dtype(code)
     largest = float(np.finfo(dtype).max) if dtype.kind == "f" else math.inf
-    return Datatype(name, dtype, contents, dtype.kind, None if code == "O" else dtype.itemsize, largest)
+    return Datatype(
+        name, dtype, contents, dtype.kind, None if code == "O" else dtype.itemsize, largest
+    )
 
 
 DATATYPES: dict[str, Datatype] = {
@@ -79,7 +91,9 @@ def datatype_of(name: Any) -> Datatype:
     try:
         return DATATYPES[name]
     except (KeyError, TypeError):
-        raise InvalidInput(subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name) from None
+        raise InvalidInput(
+            subject="datatype", expected=f"one of {', '.join(DATATYPES)}", got=name
+        ) from None
 
 
 def check_shape(shape: Any, show: Callable[[object], str] = format_value) -> Shape:
@@ -87,10 +101,14 @@ def check_shape(shape: Any, show: Callable[[object], str] = format_value) -> Sha
     if not isinstance(shape, (list, tuple)):
         raise InvalidInput(subject="shape", expected="a list of integers", got=show(shape))
     if len(shape) > MAX_RANK:
-        raise InvalidInput(subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape))
+        raise InvalidInput(
+            subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape)
+        )
     for dimension in shape:
         if type(dimension) is not int or dimension < 0:
-            raise InvalidInput(subject="shape", expected="integers of at least 0", got=show(dimension))
+            raise InvalidInput(
+                subject="shape", expected="integers of at least 0", got=show(dimension)
+            )
     return shape
 
 
@@ -166,7 +184,9 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
     try:
         return np.asarray(data, dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput("data is not an array", got=str(error), remedy="pad rows to the same length") from None
+        raise InvalidInput(
+            "data is not an array", got=str(error), remedy="pad rows to the same length"
+        ) from None
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
@@ -190,12 +210,16 @@ def text_array(data: Any) -> np.ndarray:
     elements = array.ravel().tolist()
     types = set(map(type, elements))
     if not types.isdisjoint(SCALARS):
-        elements = [SCALARS[type(each)](each) if type(each) in SCALARS else each for each in elements]
+        elements = [
+            SCALARS[type(each)](each) if type(each) in SCALARS else each for each in elements
+        ]
         array, types = object_array(elements).reshape(array.shape), set(map(type, elements))
     if others := types - TEXT_TYPES:
         names = ", ".join(sorted(each.__name__ for each in others))
         remedy = 'use None for a missing text, and ISO text or content type "datetime" for dates'
-        raise InvalidInput(subject="data", expected="strings or bytes for BYTES", got=names, remedy=remedy)
+        raise InvalidInput(
+            subject="data", expected="strings or bytes for BYTES", got=names, remedy=remedy
+        )
     return array
 
 

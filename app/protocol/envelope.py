@@ -14,7 +14,9 @@ Read = Callable[[Any], Any]
 # member. Other members can be null.
 Members = dict[str, tuple[Read, str]]
 MAX_TENSORS = 2**16  # maximum number of inputs, and of outputs, in a request (R20)
-MAX_ERRORS = 16  # maximum number of reported errors. An error takes far more time than a valid object
+MAX_ERRORS = (
+    16  # maximum number of reported errors. An error takes far more time than a valid object
+)
 
 
 class Parameters(dict[str, Any]):
@@ -33,7 +35,9 @@ def check_number_of_tensors(member: str, count: int) -> None:
         raise InvalidInput("too many", subject=member, expected=f"at most {MAX_TENSORS}", got=count)
 
 
-def parameter_error(name: str, value: object, expected: str = "a string, number or boolean") -> InvalidInput:
+def parameter_error(
+    name: str, value: object, expected: str = "a string, number or boolean"
+) -> InvalidInput:
     """Return the error for a parameter with an invalid value (R17)."""
     return InvalidInput(expected=expected, got=format_value(value)).about("parameter", name)
 
@@ -67,7 +71,11 @@ def check_parameters(value: object, are_simple: bool = True) -> JsonObject:
 
 def to_parameters(value: object) -> Parameters:
     """Return the parameters as Parameters. Raise InvalidInput if they are not an object."""
-    return value if type(value) is Parameters else Parameters(check_parameters(value, are_simple=False))
+    return (
+        value
+        if type(value) is Parameters
+        else Parameters(check_parameters(value, are_simple=False))
+    )
 
 
 def missing_member(value: JsonObject, name: str, expected: str) -> InvalidInput:
@@ -80,7 +88,9 @@ def missing_member(value: JsonObject, name: str, expected: str) -> InvalidInput:
 def read_object(members: Members, value: Any, kind: str = "") -> JsonObject:
     """Return the members of an object, without unknown ones. Raise InvalidRequest with all errors."""
     if not isinstance(value, dict):
-        raise InvalidRequest([InvalidInput(subject=kind, expected="an object", got=format_value(value))])
+        raise InvalidRequest(
+            [InvalidInput(subject=kind, expected="an object", got=format_value(value))]
+        )
     valid: JsonObject = {}
     errors: list[InvalidInput] = []
     for name, (read, expected) in members.items():
@@ -138,7 +148,10 @@ REQUEST: Members = {
     "inputs": (partial(read_list, "input", REQUEST_INPUT), TENSORS),
     "outputs": (partial(read_list, "output", REQUEST_OUTPUT), ""),
 }
-RESPONSE_OUTPUT: Members = {**REQUEST_INPUT, "parameters": (partial(check_parameters, are_simple=False), "")}
+RESPONSE_OUTPUT: Members = {
+    **REQUEST_INPUT,
+    "parameters": (partial(check_parameters, are_simple=False), ""),
+}
 RESPONSE: Members = {
     "error": (raise_error, ""),
     "parameters": RESPONSE_OUTPUT["parameters"],

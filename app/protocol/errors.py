@@ -22,7 +22,9 @@ from typing import Self, TypeVar
 
 Status = TypeVar("Status")
 
-MAX_TEXT = 500  # gRPC sends the text as a percent-encoded header, and clients reject headers over 8 KiB
+MAX_TEXT = (
+    500  # gRPC sends the text as a percent-encoded header, and clients reject headers over 8 KiB
+)
 NOTHING = object()  # default of `got`, because None is a valid value
 
 
@@ -40,11 +42,21 @@ class InferenceError(Exception):
     """
 
     def __init__(
-        self, problem: str = "", *, subject: str = "", expected: str = "", got: object = NOTHING, remedy: str = ""
+        self,
+        problem: str = "",
+        *,
+        subject: str = "",
+        expected: str = "",
+        got: object = NOTHING,
+        remedy: str = "",
     ):
         self.problem, self.subject, self.expected, self.remedy = problem, subject, expected, remedy
-        self.got = None if got is NOTHING else (got or '""') if isinstance(got, str) else format_value(got)
-        self.path = [(subject, subject)] if subject else []  # pairs of text for the client and text for the log
+        self.got = (
+            None if got is NOTHING else (got or '""') if isinstance(got, str) else format_value(got)
+        )
+        self.path = (
+            [(subject, subject)] if subject else []
+        )  # pairs of text for the client and text for the log
 
     def __str__(self) -> str:
         return shorten(self._format(is_logged=False).encode("utf-8", "replace").decode(), MAX_TEXT)
@@ -82,7 +94,9 @@ class InvalidInput(InferenceError): ...
 
 class NoBinaryForm(InvalidInput):
     def __init__(self) -> None:
-        super().__init__("null has no binary form", remedy='use JSON, or declare missing="" in METADATA')
+        super().__init__(
+            "null has no binary form", remedy='use JSON, or declare missing="" in METADATA'
+        )
 
 
 class InvalidRequest(InvalidInput):

@@ -19,7 +19,9 @@ JSON = "application/json"
 OCTETS = "application/octet-stream"
 
 
-def write_http(head: JsonObject, member: str, tensors: Iterable[Any], binary: Binary, nonfinite: str) -> HttpMessage:
+def write_http(
+    head: JsonObject, member: str, tensors: Iterable[Any], binary: Binary, nonfinite: str
+) -> HttpMessage:
     """Return the body and its headers. The JSON object contains `head`, and the tensors in `member`.
 
     `nonfinite` is the setting JSON_NONFINITE. Raise InvalidInput if a tensor cannot be represented (R12, R14).
@@ -34,12 +36,16 @@ def write_http(head: JsonObject, member: str, tensors: Iterable[Any], binary: Bi
 def read_http(body: bytes | str, headers: Mapping[str, str]) -> tuple[Any, Buffer]:
     """Return the JSON value of an HTTP body and the binary data after it. Raise InvalidInput if it is malformed."""
     body = body.encode() if isinstance(body, str) else body
-    stated = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
+    stated = next(
+        (value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None
+    )
     json, blobs = split_body(body, read_header_length(stated, len(body)))
     return read_json(json), blobs
 
 
-def write_tensors(tensors: Iterable[Any], binary: Binary, nonfinite: str) -> tuple[list[JsonObject], list[Buffer]]:
+def write_tensors(
+    tensors: Iterable[Any], binary: Binary, nonfinite: str
+) -> tuple[list[JsonObject], list[Buffer]]:
     """Return the JSON objects of the tensors, and the binary data."""
     heads, blobs = [], []
     for tensor in tensors:
@@ -72,20 +78,27 @@ def read_tensors(heads: Iterable[JsonObject], blobs: Buffer, make: Any) -> list[
         try:
             if (head["data"] is None) == (size is None):
                 got = "both" if size is not None else "neither"
-                raise InvalidInput(subject="data", expected="either data or binary_data_size", got=got)
+                raise InvalidInput(
+                    subject="data", expected="either data or binary_data_size", got=got
+                )
             if size is None:
                 array = from_json(head["data"], head["datatype"], head["shape"])
             elif end <= len(blobs):
                 array = from_bytes(blobs[position:end], head["datatype"], head["shape"])
             else:
                 got = f"{len(blobs) - position} of {size} bytes"
-                raise InvalidInput("body too short", expected="the size in binary_data_size", got=got)
+                raise InvalidInput(
+                    "body too short", expected="the size in binary_data_size", got=got
+                )
         except InvalidInput as error:
             raise error.about(make.kind, head["name"]) from None
         position = end
         tensors.append(make.of(head["name"], head["datatype"].name, array, parameters))
     if position != len(blobs):
-        expected, got = "no bytes after the data of the last tensor", f"{len(blobs) - position} bytes"
+        expected, got = (
+            "no bytes after the data of the last tensor",
+            f"{len(blobs) - position} bytes",
+        )
         raise InvalidInput("body too long", expected=expected, got=got)
     return tensors
 
@@ -111,6 +124,8 @@ def read_header_length(text: str | None, body_length: int) -> int | None:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) < 20
     if not is_number or int(text) > body_length:
-        expected = f"the length of the JSON in bytes, at most {body_length} (the length of the body)"
+        expected = (
+            f"the length of the JSON in bytes, at most {body_length} (the length of the body)"
+        )
         raise InvalidInput(subject=HEADER_LENGTH, expected=expected, got=text)
     return int(text)

@@ -31,7 +31,9 @@ BUFFERS = {"FP": ("d", "<f8"), "BF": ("d", "<f8"), "IN": ("i", "<i8"), "UI": ("u
 DATA = b'"data"'
 # The text after the name of the member `data`. The group matches only the start of a flat list.
 LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")
-PIECE = re.compile(rb"(?s).{1,65536}[^,]*")  # of a list, because simdjson needs memory of eight times its size
+PIECE = re.compile(
+    rb"(?s).{1,65536}[^,]*"
+)  # of a list, because simdjson needs memory of eight times its size
 
 
 def read_json(text: bytes) -> Any:
@@ -46,7 +48,10 @@ def read_json(text: bytes) -> Any:
             raise InvalidInput("Invalid JSON: not UTF-8.", remedy=remedy) from None
         remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
         raise InvalidInput(f"Invalid JSON: {error}.", remedy=remedy) from None
-    if count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH and json_depth(text) > MAX_DEPTH:
+    if (
+        count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH
+        and json_depth(text) > MAX_DEPTH
+    ):
         raise InvalidInput("JSON nested too deeply", expected=f"at most {MAX_DEPTH} levels")
     return value
 
@@ -63,7 +68,9 @@ def count(text: bytes, octet: bytes, limit: int) -> int:
 
 def json_depth(text: bytes) -> int:
     """Return the nesting depth of valid JSON: the maximum number of open brackets."""
-    is_plain = len(text) < BLOCK and b"\\" not in text  # for long texts, split() needs too much memory
+    is_plain = (
+        len(text) < BLOCK and b"\\" not in text
+    )  # for long texts, split() needs too much memory
     outside = b"".join(text.split(b'"')[::2]) if is_plain else STRING.sub(b"", text)
     brackets = outside.translate(TO_SQUARE, NO_BRACKETS)
     deepest = level = 0
@@ -124,8 +131,12 @@ def read_list(text: bytes, datatype: str) -> Any:
         return read_json(text)
     letter, dtype = BUFFERS[datatype[:2]]
     parser, arrays = simdjson.Parser(), []
-    for piece in PIECE.finditer(text, 0, len(text) - 1):  # the first one starts with "[", and the others with ","
-        arrays.append(np.frombuffer(parser.parse(b"[%b]" % piece[0][1:]).as_buffer(of_type=letter), dtype))
+    for piece in PIECE.finditer(
+        text, 0, len(text) - 1
+    ):  # the first one starts with "[", and the others with ","
+        arrays.append(
+            np.frombuffer(parser.parse(b"[%b]" % piece[0][1:]).as_buffer(of_type=letter), dtype)
+        )
     if len(arrays) > 1 and not all(map(len, arrays)):
         raise ValueError("two commas")
     return np.concatenate(arrays)

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.datatypes import Datatype, as_texts, cast_in_range, check_count, object_array, out_of_range, reshape
+from app.protocol.datatypes import (
+    Datatype,
+    as_texts,
+    cast_in_range,
+    check_count,
+    object_array,
+    out_of_range,
+    reshape,
+)
 from app.protocol.errors import InvalidInput, format_value
 
 RAW = "bytes"  # content type of BYTES tensors whose elements are base64 text in JSON (C12)
@@ -24,8 +32,14 @@ def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray
     check_count(shape, len(elements))
     expected, accepted, convert = CONVERSIONS[datatype.kind]
     if others := types - accepted:
-        at, element = next((index, each) for index, each in enumerate(elements) if type(each) in others)
-        raise InvalidInput(subject=f"data[{at}]", expected=f"{expected} for {datatype.name}", got=format_value(element))
+        at, element = next(
+            (index, each) for index, each in enumerate(elements) if type(each) in others
+        )
+        raise InvalidInput(
+            subject=f"data[{at}]",
+            expected=f"{expected} for {datatype.name}",
+            got=format_value(element),
+        )
     return reshape(convert(elements, types, datatype), shape)
 
 
@@ -37,7 +51,9 @@ def flatten(data: Any) -> tuple[Any, set[type]]:
     types = set(map(type, elements))
     while list in types:
         if len(types) > 1 or len(set(map(len, elements))) > 1:
-            raise InvalidInput("nested lists of different lengths", expected="lists of equal lengths")
+            raise InvalidInput(
+                "nested lists of different lengths", expected="lists of equal lengths"
+            )
         elements = list(chain.from_iterable(elements))
         types = set(map(type, elements))
     return elements, types
@@ -61,7 +77,9 @@ def integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
         return np.array(elements, datatype.dtype)
     except OverflowError:
         limits = np.iinfo(datatype.dtype)
-        raise out_of_range(datatype, next(each for each in elements if not limits.min <= each <= limits.max)) from None
+        raise out_of_range(
+            datatype, next(each for each in elements if not limits.min <= each <= limits.max)
+        ) from None
 
 
 def floats(elements: Any, types: set[type], datatype: Datatype) -> np.ndarray:
@@ -96,13 +114,20 @@ def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> 
             return as_texts(array.ravel().tolist())
         except UnicodeDecodeError:
             remedy = 'request binary output, or use content type "bytes"'
-            raise InvalidInput("JSON cannot represent bytes that are not UTF-8 text", remedy=remedy) from None
+            raise InvalidInput(
+                "JSON cannot represent bytes that are not UTF-8 text", remedy=remedy
+            ) from None
     if datatype.kind == "f" and nonfinite == "error" and np.count_nonzero(np.isinf(array)):
-        raise InvalidInput("JSON cannot represent Infinity", remedy="request binary output, or set JSON_NONFINITE=null")
+        raise InvalidInput(
+            "JSON cannot represent Infinity",
+            remedy="request binary output, or set JSON_NONFINITE=null",
+        )
     return np.ascontiguousarray(array).reshape(-1)
 
 
-def from_base64(text: bytes | str | None, remedy: str = "send base64 text without line breaks") -> bytes:
+def from_base64(
+    text: bytes | str | None, remedy: str = "send base64 text without line breaks"
+) -> bytes:
     """Decode base64 text. Raise InvalidInput with the `remedy` if it is invalid."""
     try:
         return b64decode(text, validate=True)  # type: ignore[arg-type]

@@ -9,8 +9,24 @@ import numpy as np
 import orjson
 
 from app.protocol.binary_tensors import Buffer
-from app.protocol.datatypes import Shape, as_array, check_count, check_shape, datatype_of, object_array, reshape
-from app.protocol.envelope import REQUEST, RESPONSE, JsonObject, Members, Parameters, read_object, to_parameters
+from app.protocol.datatypes import (
+    Shape,
+    as_array,
+    check_count,
+    check_shape,
+    datatype_of,
+    object_array,
+    reshape,
+)
+from app.protocol.envelope import (
+    REQUEST,
+    RESPONSE,
+    JsonObject,
+    Members,
+    Parameters,
+    read_object,
+    to_parameters,
+)
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.http_body import Binary, HttpMessage, read_http, read_tensors, write_http
 from app.protocol.json_tensors import RAW, from_base64
@@ -49,11 +65,21 @@ class Tensor:
 
     @classmethod
     def of(
-        cls, name: str, datatype: str, array: np.ndarray, parameters: JsonObject, missing: str | None = None
+        cls,
+        name: str,
+        datatype: str,
+        array: np.ndarray,
+        parameters: JsonObject,
+        missing: str | None = None,
     ) -> Self:
         """Create a tensor without validation. `array` must have the dtype of `datatype`."""
         tensor = cls.__new__(cls)
-        tensor.name, tensor.datatype, tensor.data, tensor.parameters = name, datatype, array, parameters
+        tensor.name, tensor.datatype, tensor.data, tensor.parameters = (
+            name,
+            datatype,
+            array,
+            parameters,
+        )
         tensor.missing = missing
         return tensor
 
@@ -72,7 +98,9 @@ class Tensor:
         if is_raw and is_binary:
             elements = [from_base64(each) if isinstance(each, str) else each for each in elements]
         elif is_raw:
-            elements = [b64encode(each).decode() if isinstance(each, bytes) else each for each in elements]
+            elements = [
+                b64encode(each).decode() if isinstance(each, bytes) else each for each in elements
+            ]
         if is_binary:
             elements = [self.missing if each is None else each for each in elements]
         return object_array(elements).reshape(self.data.shape)
@@ -113,14 +141,20 @@ class Message:
     __slots__ = ()
     kind: ClassVar[str]
     members: ClassVar[Members]
-    of: ClassVar[Callable[..., Any]]  # creates a message from validated members and the data after the JSON
+    of: ClassVar[
+        Callable[..., Any]
+    ]  # creates a message from validated members and the data after the JSON
     to_http: ClassVar[Callable[..., HttpMessage]]
 
     def convert(self, name: str) -> None:
         """Convert a list of JSON objects, as in InferenceRequest(**payload). Raise InvalidInput if one is invalid."""
         items = getattr(self, name)
         if items and isinstance(items[0], dict):
-            setattr(self, name, getattr(self.from_dict({"inputs": [], "outputs": [], name: items}), name))
+            setattr(
+                self,
+                name,
+                getattr(self.from_dict({"inputs": [], "outputs": [], name: items}), name),
+            )
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str] | None = None) -> Self:
@@ -169,7 +203,10 @@ class InferenceRequest(Message):
     def of(cls, valid: JsonObject, blobs: Buffer) -> Self:
         """Create a request from validated members. Raise InvalidInput if the data of an input is invalid."""
         inputs = read_tensors(valid["inputs"], blobs, RequestInput)
-        outputs = [RequestOutput(each["name"], Parameters(each["parameters"] or ())) for each in valid["outputs"] or ()]
+        outputs = [
+            RequestOutput(each["name"], Parameters(each["parameters"] or ()))
+            for each in valid["outputs"] or ()
+        ]
         return cls(inputs, None, None, valid["id"], Parameters(valid["parameters"] or ()), outputs)
 
     def __post_init__(self) -> None:
@@ -180,7 +217,10 @@ class InferenceRequest(Message):
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
         parameters = {"binary_data_output": True, **self.parameters} if binary else self.parameters
-        outputs = [without_empty({"name": each.name, "parameters": each.parameters}) for each in self.outputs]
+        outputs = [
+            without_empty({"name": each.name, "parameters": each.parameters})
+            for each in self.outputs
+        ]
         head = without_empty({"id": self.id, "parameters": parameters, "outputs": outputs})
         return write_http(head, "inputs", self.inputs, binary, nonfinite)
 
@@ -201,7 +241,11 @@ class InferenceResponse(Message):
     def of(cls, valid: JsonObject, blobs: Buffer) -> Self:
         """Create a response from validated members. Raise InvalidInput if the data of an output is invalid."""
         head = valid["model_name"], valid["model_version"], valid["id"]
-        return cls(read_tensors(valid["outputs"], blobs, ResponseOutput), *head, Parameters(valid["parameters"] or ()))
+        return cls(
+            read_tensors(valid["outputs"], blobs, ResponseOutput),
+            *head,
+            Parameters(valid["parameters"] or ()),
+        )
 
     def __post_init__(self) -> None:
         if self.error is not None:
@@ -235,7 +279,9 @@ class MetadataTensor:
         try:
             datatype_of(self.datatype)
             is_list = isinstance(self.shape, list | tuple)
-            check_shape([0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr)
+            check_shape(
+                [0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr
+            )
         except InvalidInput as error:
             error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
             raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None
@@ -248,7 +294,9 @@ class MetadataTensor:
 
     def describe(self, is_optional: bool = False) -> dict[str, Any]:
         """Return the JSON object of the tensor in model metadata (R6)."""
-        parameters = without_empty({**self.parameters, "missing": self.missing, "optional": is_optional})
+        parameters = without_empty(
+            {**self.parameters, "missing": self.missing, "optional": is_optional}
+        )
         head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
         return {**head, "parameters": parameters} if parameters else head
 
@@ -276,10 +324,17 @@ class ModelMetadata:
         parameters = without_empty({"content_type": self.content_type})
         members = without_empty({"properties": self.properties, "parameters": parameters})
         head = {"name": self.name, "versions": [self.version], "platform": self.platform}
-        return {**head, "inputs": inputs, "outputs": [each.describe() for each in self.outputs], **members}
+        return {
+            **head,
+            "inputs": inputs,
+            "outputs": [each.describe() for each in self.outputs],
+            **members,
+        }
 
     def config(self, optional: Container[str]) -> dict[str, Any]:
         """Return the model configuration (T1). Shapes include the batch dimension, because max_batch_size is 0."""
-        inputs = [{**tensor.config(), "optional": tensor.name in optional} for tensor in self.inputs]
+        inputs = [
+            {**tensor.config(), "optional": tensor.name in optional} for tensor in self.inputs
+        ]
         head = {"name": self.name, "platform": self.platform, "max_batch_size": 0}
         return {**head, "input": inputs, "output": [tensor.config() for tensor in self.outputs]}

@@ -16,7 +16,13 @@ from app.rest.routes import Inference, Service, infer
 from app.rest.schemas import validate_request
 
 ENDPOINT = "rest.infer"
-DISPATCH = ("wsgi_app", "full_dispatch_request", "dispatch_request", "preprocess_request", "process_response")
+DISPATCH = (
+    "wsgi_app",
+    "full_dispatch_request",
+    "dispatch_request",
+    "preprocess_request",
+    "process_response",
+)
 
 
 class FastPath:
@@ -29,9 +35,15 @@ class FastPath:
         self.app, self.flask = app, app.wsgi_app
         served = service.plane.metadata()
         path = f"/v2/models/{served.name}"
-        self.versions = {f"{path}/infer": None, f"{path}/versions/{served.version}/infer": served.version}
+        self.versions = {
+            f"{path}/infer": None,
+            f"{path}/versions/{served.version}/infer": served.version,
+        }
         # WSGI decodes PATH_INFO as Latin-1.
-        self.targets = {path.encode().decode("latin-1"): (served.name, each) for path, each in self.versions.items()}
+        self.targets = {
+            path.encode().decode("latin-1"): (served.name, each)
+            for path, each in self.versions.items()
+        }
         self.can_bypass_flask: bool | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -40,7 +52,11 @@ class FastPath:
             self.can_bypass_flask = not has_extensions(self.app, self.versions)
             return response
         target = self.targets.get(environ["PATH_INFO"]) if self.can_bypass_flask else None
-        if target is None or environ["REQUEST_METHOD"] != "POST" or "werkzeug.debug.preserve_context" in environ:
+        if (
+            target is None
+            or environ["REQUEST_METHOD"] != "POST"
+            or "werkzeug.debug.preserve_context" in environ
+        ):
             return self.flask(environ, start_response)
         try:
             body, headers = self.infer(environ, *target)
@@ -56,7 +72,9 @@ def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
     after = app.after_request_funcs, app.teardown_request_funcs, app.teardown_appcontext_funcs
     methods = [getattr(type(app), name) for name in DISPATCH]
     has_listeners = any(getattr(each, "receivers", None) for each in vars(signals).values())
-    is_traced = any(each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods)
+    is_traced = any(
+        each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods
+    )
     if any((*before, *after)) or has_listeners or is_traced:
         return True
     is_routed = all(app.url_map.bind("").match(path, "POST")[0] == ENDPOINT for path in paths)

@@ -22,7 +22,9 @@ REQUEST_ID = "X-Request-Id"
 # Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
 CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
 # Paths that do not require an API key: probes and metrics.
-OPEN_PATHS = re.compile(r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?")
+OPEN_PATHS = re.compile(
+    r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?"
+)
 
 
 class RestContext(RequestContext):
@@ -32,7 +34,12 @@ class RestContext(RequestContext):
 
     def __init__(self, environ: dict[str, Any]):
         get = environ.get
-        super().__init__("unknown", get("HTTP_X_REQUEST_ID"), get("HTTP_TRACEPARENT", ""), get("HTTP_TRACESTATE", ""))
+        super().__init__(
+            "unknown",
+            get("HTTP_X_REQUEST_ID"),
+            get("HTTP_TRACEPARENT", ""),
+            get("HTTP_TRACESTATE", ""),
+        )
         path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI requires
         self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
         self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
@@ -49,17 +56,28 @@ class RestContext(RequestContext):
 
     def span(self) -> tuple[str, dict[str, Any]]:
         version = "/versions/{version}" if "/versions/" in self.path else ""
-        route = f"/v2/models/{{name}}{version}/infer" if self.path.endswith("/infer") else self.known_path
+        route = (
+            f"/v2/models/{{name}}{version}/infer"
+            if self.path.endswith("/infer")
+            else self.known_path
+        )
         code = {"http.response.status_code": int(self.status)} if self.status else {}
         names = {"http.request.method": self.method, "http.route": route, "url.path": self.path}
         return f"{self.method} {route}", {**names, **code}
 
     def log_fields(self) -> tuple[str, dict[str, Any]]:
-        method = self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
+        method = (
+            self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
+        )
         path = {"path": self.known_path} if self.known_path else {}
         code = {"http_status": int(self.status)} if self.status else {}
         message = f"{method} {self.known_path or 'unknown'} {self.status or 'no response'}"
-        return message, {"http_method": method, **path, **code, "client_address": self.client_address}
+        return message, {
+            "http_method": method,
+            **path,
+            **code,
+            "client_address": self.client_address,
+        }
 
     def is_active(self) -> bool:
         if self.connection is None:
@@ -72,7 +90,9 @@ class RestContext(RequestContext):
             return False
 
     def release_thread(self) -> None:
-        if release := getattr(self.connection, "release_thread", None):  # only connections of app.server have it
+        if release := getattr(
+            self.connection, "release_thread", None
+        ):  # only connections of app.server have it
             release()
 
 
@@ -94,7 +114,9 @@ class ContextMiddleware:
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             context.status = status[:3]
-            request: Any = environ.get("werkzeug.request")  # Flask removes it before the call returns
+            request: Any = environ.get(
+                "werkzeug.request"
+            )  # Flask removes it before the call returns
             if not context.known_path and (
                 rule := getattr(request, "url_rule", None)
             ):  # otherwise, a middleware has responded
@@ -102,7 +124,9 @@ class ContextMiddleware:
                 is_known = all(value in self.served for value in request.view_args.values())
                 context.known_path = context.path if is_known else pattern_of(rule)
             if not context.sent:  # otherwise, it is the size before compression
-                context.sent = next((int(value) for name, value in headers if name == "Content-Length"), 0)
+                context.sent = next(
+                    (int(value) for name, value in headers if name == "Content-Length"), 0
+                )
             own = [(REQUEST_ID, context.id), *context.response_headers.items()]
             return start_response(status, [*headers, *own], *error)
 
@@ -129,14 +153,24 @@ class CorsMiddleware:
         origin = "*" if "*" in self.origins else environ.get("HTTP_ORIGIN", "")
         headers = [] if origin == "*" else [("Vary", "Origin")]
         if origin in self.origins:
-            headers += [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*")]
+            headers += [
+                ("Access-Control-Allow-Origin", origin),
+                ("Access-Control-Expose-Headers", "*"),
+            ]
             method = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
             if method and environ["REQUEST_METHOD"] == "OPTIONS":  # a preflight request
                 allowed = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
-                headers += [("Access-Control-Allow-Methods", method), ("Access-Control-Allow-Headers", allowed)]
-                start_response("204 No Content", [*headers, ("Access-Control-Max-Age", "7200")])  # Chromium's maximum
+                headers += [
+                    ("Access-Control-Allow-Methods", method),
+                    ("Access-Control-Allow-Headers", allowed),
+                ]
+                start_response(
+                    "204 No Content", [*headers, ("Access-Control-Max-Age", "7200")]
+                )  # Chromium's maximum
                 return []
-        return self.wsgi(environ, lambda status, sent, *error: start_response(status, [*sent, *headers], *error))
+        return self.wsgi(
+            environ, lambda status, sent, *error: start_response(status, [*sent, *headers], *error)
+        )
 
 
 class ApiKeyMiddleware:
@@ -170,7 +204,9 @@ def is_cross_site(environ: dict[str, Any]) -> bool:
     return origin is not None and origin.partition("://")[2] != environ.get("HTTP_HOST")
 
 
-def respond_with_flask(app: Flask, error: Exception, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+def respond_with_flask(
+    app: Flask, error: Exception, environ: dict[str, Any], start_response: Any
+) -> Iterable[bytes]:
     """Respond with the error handlers of `app`. ContextMiddleware reads the route from the request context."""
     with app.request_context(environ):
         response = app.make_response(app.handle_user_exception(error))

@@ -31,7 +31,9 @@ CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits, which select the fo
 MIN_BYTES = 1024  # shorter responses are not compressed
 # Bytes per read and per call of a decoder. A decoder copies the input that follows the end of a gzip member.
 PIECE = 2**16
-MEMBERS = 10_000  # maximum number of gzip members in a body (R18). Even an empty one takes microseconds
+MEMBERS = (
+    10_000  # maximum number of gzip members in a body (R18). Even an empty one takes microseconds
+)
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
@@ -46,18 +48,24 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         raise too_large(limit)
     try:
         body = environ["wsgi.input"].read(length)
-    except Exception as error:  # each server has its own exceptions for malformed chunks and lost clients
+    except (
+        Exception
+    ) as error:  # each server has its own exceptions for malformed chunks and lost clients
         raise InvalidInput(f"Cannot read the body: {type(error).__name__}.") from error
     if len(body) > limit:
         raise too_large(limit)
     if len(body) < length and not is_chunked:
-        raise InvalidInput("body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}")
+        raise InvalidInput(
+            "body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}"
+        )
     environ["wsgi.input"] = BytesIO()  # the old stream would keep the body in memory
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
 def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
-    return PayloadTooLarge(f"{what} too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)")
+    return PayloadTooLarge(
+        f"{what} too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)"
+    )
 
 
 def discard_body(environ: dict[str, Any]) -> None:
@@ -76,7 +84,9 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     if coding in ("", "identity"):
         return body
     if coding not in CODINGS:
-        raise UnsupportedEncoding(subject="Content-Encoding", expected="gzip, deflate or identity", got=coding)
+        raise UnsupportedEncoding(
+            subject="Content-Encoding", expected="gzip, deflate or identity", got=coding
+        )
     parts: list[bytes] = []
     left, room, members = memoryview(body), limit, 0
     while left or not members:  # a gzip body may have several members
@@ -101,7 +111,11 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
 
 def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes, dict[str, str]]:
     """Compress the body with the coding that Accept-Encoding prefers, if any. Return the body and its headers."""
-    coding = parse_accept_header(accepted, Accept).best_match(CODINGS) if len(body) >= MIN_BYTES else None
+    coding = (
+        parse_accept_header(accepted, Accept).best_match(CODINGS)
+        if len(body) >= MIN_BYTES
+        else None
+    )
     if coding is None:
         return body, headers
     encoded = zlib.compress(body, zlib.Z_BEST_SPEED, CODINGS[coding])
@@ -109,7 +123,10 @@ def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes
 
 
 def read_request(
-    body: bytes, header_length: int | None = None, validate: Validate = validate_request, simdjson: bool = True
+    body: bytes,
+    header_length: int | None = None,
+    validate: Validate = validate_request,
+    simdjson: bool = True,
 ) -> InferenceRequest:
     """Parse `body`: JSON of `header_length` bytes followed by binary data (B3), or only JSON.
 
@@ -130,9 +147,13 @@ def read_raw(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> 
     required = [each for each in metadata.inputs if each.name not in optional]
     if len(required) != 1:
         got = join_names(each.name for each in required)
-        raise InvalidInput(f"invalid {HEADER_LENGTH} 0", expected="a model with one required input", got=got)
+        raise InvalidInput(
+            f"invalid {HEADER_LENGTH} 0", expected="a model with one required input", got=got
+        )
     try:
-        sent = RequestInput.of(required[0].name, required[0].datatype, read_raw_array(body, required[0]), {})
+        sent = RequestInput.of(
+            required[0].name, required[0].datatype, read_raw_array(body, required[0]), {}
+        )
     except InvalidInput as error:
         raise error.about("input", required[0].name, is_declared=True) from None
     return InferenceRequest([sent], parameters={"binary_data_output": True})

@@ -19,7 +19,14 @@ from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
 from app.protocol.types import InferenceRequest, InferenceResponse
 from app.rest.middleware import CONTEXT_KEY, RestContext, pattern_of
-from app.rest.request_reader import compress, discard_body, read_body, read_index_request, read_raw, read_request
+from app.rest.request_reader import (
+    compress,
+    discard_body,
+    read_body,
+    read_index_request,
+    read_raw,
+    read_request,
+)
 from app.rest.schemas import Validate, validate_request
 
 STATUS: dict[type[errors.InferenceError], int] = {
@@ -54,32 +61,50 @@ class Inference:
 
     def __init__(self, plane: DataPlane, settings: Settings, validate: Validate = validate_request):
         self.plane, self.settings = plane, settings
-        self.read = partial(read_request, validate=validate, simdjson="simdjson" not in settings.disable_optimizations)
+        self.read = partial(
+            read_request,
+            validate=validate,
+            simdjson="simdjson" not in settings.disable_optimizations,
+        )
 
-    def __call__(self, environ: dict[str, Any], name: str, version: str | None) -> tuple[bytes, dict[str, str]]:
+    def __call__(
+        self, environ: dict[str, Any], name: str, version: str | None
+    ) -> tuple[bytes, dict[str, str]]:
         """Return the body and the headers of the response. Raise InferenceError. No Flask context is required."""
         context = environ.get(CONTEXT_KEY) or RestContext(environ)
         context.operation = INFER
-        served = self.plane.metadata(name, version)  # an unknown name is reported before other errors
+        served = self.plane.metadata(
+            name, version
+        )  # an unknown name is reported before other errors
         context.known_path = context.path
         self.plane.admission.reject_if_full()
         body = read_body(environ, self.settings.max_request_bytes)
         context.received = len(body)
         length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
-        request = read_raw(body, served, self.plane.optional) if length == 0 else self.read(body, length)
+        request = (
+            read_raw(body, served, self.plane.optional) if length == 0 else self.read(body, length)
+        )
         del body  # free its memory before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, context)
-        body, headers = response.to_http(binary_outputs(request, response), self.settings.json_nonfinite)
+        body, headers = response.to_http(
+            binary_outputs(request, response), self.settings.json_nonfinite
+        )
         context.sent = len(body)
         accepted = environ.get("HTTP_ACCEPT_ENCODING")
-        return compress(body, headers, accepted) if accepted and headers["Content-Type"] == JSON else (body, headers)
+        return (
+            compress(body, headers, accepted)
+            if accepted and headers["Content-Type"] == JSON
+            else (body, headers)
+        )
 
 
 def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
     """Return the names of the outputs that the client requests in binary form (B6)."""
     default = request.parameters.get("binary_data_output", False)
-    asked = {output.name: output.parameters.get("binary_data", default) for output in request.outputs}
+    asked = {
+        output.name: output.parameters.get("binary_data", default) for output in request.outputs
+    }
     return {output.name for output in response.outputs if asked.get(output.name, default)}
 
 
@@ -112,13 +137,19 @@ def init_rest(app: Flask, service: Service) -> None:
 
 def json_response(value: Any, status: int = 200) -> Response:
     """Return a JSON response. It is not compressed: tritonclient decompresses only infer responses (R18)."""
-    return Response(write_json(value), status, {"Content-Type": JSON, **NOSNIFF, **ERROR_HEADERS.get(status, {})})
+    return Response(
+        write_json(value),
+        status,
+        {"Content-Type": JSON, **NOSNIFF, **ERROR_HEADERS.get(status, {})},
+    )
 
 
 @rest.get("/v2")
 def server_metadata() -> Response:
     plane = service.plane
-    return json_response({"name": plane.name, "version": plane.version, "extensions": plane.extensions})
+    return json_response(
+        {"name": plane.name, "version": plane.version, "extensions": plane.extensions}
+    )
 
 
 @rest.get("/v2/health/live")
@@ -210,10 +241,14 @@ def handle_inference_error(error: errors.InferenceError) -> Response:
 def handle_http_error(error: HTTPException) -> Response:
     """Return an error of Flask, such as 404 or 405, as JSON. Keep its headers, such as Allow."""
     status = error.code or 500
-    known = HTTP_ERROR_TEXTS.get(status, "").format(", ".join(sorted(getattr(error, "valid_methods", None) or ())))
+    known = HTTP_ERROR_TEXTS.get(status, "").format(
+        ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
+    )
     text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
     response = error_response(error, text, status, errors.to_sentence(known or error.name))
-    response.headers.update([each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")])
+    response.headers.update(
+        [each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")]
+    )
     return response
 
 

@@ -18,7 +18,11 @@ class CheckedField(fields.Field[Any]):
     """Field that a function validates and converts. It is required if `expected` is set, and can be null otherwise."""
 
     def __init__(self, check: Callable[[Any], Any], expected: str = ""):
-        super().__init__(required=bool(expected), allow_none=not expected, load_default=missing if expected else None)
+        super().__init__(
+            required=bool(expected),
+            allow_none=not expected,
+            load_default=missing if expected else None,
+        )
         self.check, self.error_messages = check, {"required": expected, "null": expected}
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,13 @@ from app.config.resources import configure_malloc, limit_library_threads, releas
 from app.config.settings import Settings, find_warnings, read_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
-from app.observability.metric_files import create_directory, find_free_slot, remove_directory, take_slot, use_slots
+from app.observability.metric_files import (
+    create_directory,
+    find_free_slot,
+    remove_directory,
+    take_slot,
+    use_slots,
+)
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
 from app.runtime.preload import PreloadingArbiter
@@ -66,10 +72,14 @@ class ServiceWorker(Worker):
         """Import the application. If that fails, log a one-line reason and the traceback from predict.py on."""
         try:
             super().load_wsgi()
-            self.lifecycle = WorkerLifecycle(self.wsgi, self, read_settings(), shared, self.accept_connections)
+            self.lifecycle = WorkerLifecycle(
+                self.wsgi, self, read_settings(), shared, self.accept_connections
+            )
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             problem = "Cannot import the application"
-            shared.exit_worker(problem, describe_error(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR)
+            shared.exit_worker(
+                problem, describe_error(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR
+            )
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
@@ -82,15 +92,23 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
         arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
         arbiter.take_over(server, shared, read_settings)
     # Workers share GRPC_PORT with SO_REUSEPORT, which would also allow another program on the port.
-    problem = find_port_problem(settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port})
-    if problem and "GUNICORN_PID" not in os.environ:  # set in an upgrade (USR2), when the old master has the ports
+    problem = find_port_problem(
+        settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port}
+    )
+    if (
+        problem and "GUNICORN_PID" not in os.environ
+    ):  # set in an upgrade (USR2), when the old master has the ports
         exit_with_error(problem)
 
 
 def prepare_fork(server: Arbiter, worker: Any, settings: Settings) -> None:
     """Assign a slot for metric files and a device to a new worker, and prepare the memory for copy-on-write."""
     worker.slot = find_free_slot([other.slot for other in server.WORKERS.values()])
-    running = [(other.age, other.device) for other in server.WORKERS.values() if shared.state(other.age) < STUCK]
+    running = [
+        (other.age, other.device)
+        for other in server.WORKERS.values()
+        if shared.state(other.age) < STUCK
+    ]
     newest = sorted(running, reverse=True)[: server.num_workers - 1]  # a reload replaces the others
     used = Counter(device for _, device in newest)
     worker.device = min(settings.devices, key=used.__getitem__, default=None)
@@ -103,7 +121,9 @@ def prepare_worker(worker: Any) -> None:
     """Set up logging, metrics and the device of this process, and defer load(). Call this after the fork."""
     log.handler.start()
     if worker.device:
-        os.environ["CUDA_VISIBLE_DEVICES"] = worker.device  # before the model's libraries are imported
+        os.environ["CUDA_VISIBLE_DEVICES"] = (
+            worker.device
+        )  # before the model's libraries are imported
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         logger.info("Worker %d uses device %s", os.getpid(), worker.device)
     take_slot(worker.slot)
@@ -122,7 +142,10 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     """Clean up after a worker that has exited. The rolling arbiter checks if its start failed."""
     from prometheus_client.multiprocess import mark_process_dead
 
-    for name in (worker.slot, worker.pid):  # the names of its metric files, with and without compaction
+    for name in (
+        worker.slot,
+        worker.pid,
+    ):  # the names of its metric files, with and without compaction
         mark_process_dead(name)
     if isinstance(server, RollingArbiter):
         server.handle_worker_exit(worker)

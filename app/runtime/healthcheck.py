@@ -19,8 +19,13 @@ def is_healthy(settings: Settings, check: str) -> bool:
         connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
         if settings.tls_cert_file:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the certificate is for another name
-            connection = http.client.HTTPSConnection(*address, timeout=TIMEOUT_SECONDS, context=context)
+            context.check_hostname, context.verify_mode = (
+                False,
+                ssl.CERT_NONE,
+            )  # the certificate is for another name
+            connection = http.client.HTTPSConnection(
+                *address, timeout=TIMEOUT_SECONDS, context=context
+            )
         connection.request("GET", f"/v2/health/{check}")
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):

@@ -31,7 +31,9 @@ class PreloadingArbiter(RollingArbiter):
     def manage_workers(self) -> None:
         if not self.worker_age:  # before the first fork
             is_load_deferred.set(True)
-            atexit.register(self.exit)  # called last, because the model registers its functions later
+            atexit.register(
+                self.exit
+            )  # called last, because the model registers its functions later
             with suppress(BaseException):  # the worker fails in the same way and reports it
                 self.plane = self.app.wsgi().extensions["service"].plane
             super().spawn_worker()
@@ -55,17 +57,25 @@ class PreloadingArbiter(RollingArbiter):
         """Log the native threads that remain after a fork. Some libraries, such as OpenBLAS, end theirs before it."""
         own = {str(thread.native_id) for thread in threading.enumerate()}
         with suppress(OSError):  # a thread has ended, or the system has no /proc
-            files = [task / "comm" for task in Path("/proc/self/task").iterdir() if task.name not in own]
-            if names := {file.read_text().strip() for file in files} - {"jemalloc_bg_thd"}:  # restarted after a fork
+            files = [
+                task / "comm" for task in Path("/proc/self/task").iterdir() if task.name not in own
+            ]
+            if names := {file.read_text().strip() for file in files} - {
+                "jemalloc_bg_thd"
+            }:  # restarted after a fork
                 remedy = "If workers need them, set PRELOAD_MODEL=off. For onnxruntime, set ORT_DISABLE_TELEMETRY=1"
-                self.log.warning("Native threads only in the master: %s. %s", ", ".join(sorted(names)), remedy)
+                self.log.warning(
+                    "Native threads only in the master: %s. %s", ", ".join(sorted(names)), remedy
+                )
 
     def load(self) -> None:
         self.error = None
         try:
             self.plane.load()
             if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
-                raise ConfigurationError("CUDA is initialized, but fails after a fork. Set PRELOAD_MODEL=off.")
+                raise ConfigurationError(
+                    "CUDA is initialized, but fails after a fork. Set PRELOAD_MODEL=off."
+                )
             gc.unfreeze()  # so that a previous model is collected before the next fork
         except BaseException as error:
             self.error = error
@@ -73,7 +83,9 @@ class PreloadingArbiter(RollingArbiter):
 
     def finish_loading(self, thread: threading.Thread) -> None:
         """Replace the workers if load() succeeded. If the first load() failed, raise HaltServer."""
-        while os.path.isdir(f"/proc/self/task/{thread.native_id}"):  # the kernel thread ends after the Python thread
+        while os.path.isdir(
+            f"/proc/self/task/{thread.native_id}"
+        ):  # the kernel thread ends after the Python thread
             time.sleep(0.001)
         self.loading = None
         self.reap_workers()

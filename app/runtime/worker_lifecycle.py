@@ -35,11 +35,27 @@ class WorkerLifecycle:
 
     max_body_setting = "MAX_REQUEST_BYTES"
 
-    def __init__(self, app: Flask, server: Worker, settings: Settings, shared: SharedState, accept: Callable[[], None]):
-        self.app, self.server, self.settings, self.shared, self.accept = app, server, settings, shared, accept
+    def __init__(
+        self,
+        app: Flask,
+        server: Worker,
+        settings: Settings,
+        shared: SharedState,
+        accept: Callable[[], None],
+    ):
+        self.app, self.server, self.settings, self.shared, self.accept = (
+            app,
+            server,
+            settings,
+            shared,
+            accept,
+        )
         self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
         self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
-        self.drain_seconds, self.finish_seconds = settings.shutdown_delay_seconds, settings.shutdown_timeout_seconds
+        self.drain_seconds, self.finish_seconds = (
+            settings.shutdown_delay_seconds,
+            settings.shutdown_timeout_seconds,
+        )
         self.grpc: Any = None
         self.closing: threading.Thread | None = None
 
@@ -51,11 +67,15 @@ class WorkerLifecycle:
             faulthandler.enable()  # gunicorn sends SIGABRT to a worker without a heartbeat
             observers.append(self.replace_if_stuck)
         if self.settings.capture_dir:
-            from app.observability.capture import Capture  # imports prometheus_client, which must follow its directory
+            from app.observability.capture import (
+                Capture,
+            )  # imports prometheus_client, which must follow its directory
 
             observers.append(Capture(self.settings))
         self.plane.observer_queue.start(*observers)
-        if not self.shared.has_ready() and "GUNICORN_PID" not in os.environ:  # in an upgrade (USR2), old workers serve
+        if (
+            not self.shared.has_ready() and "GUNICORN_PID" not in os.environ
+        ):  # in an upgrade (USR2), old workers serve
             self.open()
         if self.plane.is_loaded or not self.settings.preload_model:
             threading.Thread(target=self.load, name="load", daemon=True).start()
@@ -79,7 +99,9 @@ class WorkerLifecycle:
         except BaseException as error:
             keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
             problem = f"{step} failed. {keeping if self.shared.has_ready() else 'The service does not start'}"
-            self.service.metrics.workers.set(0)  # gunicorn calls child_exit only after a successful start
+            self.service.metrics.workers.set(
+                0
+            )  # gunicorn calls child_exit only after a successful start
             cause = f"{step} failed: {describe_error(error)}"
             self.shared.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
 
@@ -88,7 +110,9 @@ class WorkerLifecycle:
         logger.info("Worker %d is ready", os.getpid())
         with suppress(OSError):  # the master has exited
             os.kill(self.server.ppid, signal.SIGCHLD)  # wake the master, which stops old workers
-        if self.server.age == (2 if self.settings.preload_model else 1):  # the first worker with a model
+        if self.server.age == (
+            2 if self.settings.preload_model else 1
+        ):  # the first worker with a model
             print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)
 
     def replace_if_stuck(self, contexts: list[RequestContext]) -> None:
@@ -97,7 +121,9 @@ class WorkerLifecycle:
             logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
             self.shared.set_state(self.server.age, STUCK)
             if "rolling_reload" in self.settings.disable_optimizations:
-                os.kill(os.getpid(), signal.SIGTERM)  # gunicorn's own master starts a worker when this one has exited
+                os.kill(
+                    os.getpid(), signal.SIGTERM
+                )  # gunicorn's own master starts a worker when this one has exited
 
     def open(self) -> None:
         """Start the gRPC server, and accept connections of both protocols."""
@@ -120,7 +146,9 @@ class WorkerLifecycle:
     def on_drain_end(self) -> None:
         """Reject new gRPC calls. Running calls finish in parallel with REST requests."""
         if self.grpc:
-            self.closing = threading.Thread(target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,))
+            self.closing = threading.Thread(
+                target=self.grpc.close, args=(self.settings.shutdown_timeout_seconds,)
+            )
             self.closing.start()
 
     def is_closing(self) -> bool:
@@ -161,7 +189,15 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
         extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
-    command = curl_command(plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings)
-    shown = {**addresses, "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service"}
+    command = curl_command(
+        plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings
+    )
+    shown = {
+        **addresses,
+        "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service",
+    }
     lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
-    print(f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {command}\n", flush=True)  # noqa: T201
+    print(
+        f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {command}\n",
+        flush=True,
+    )  # noqa: T201

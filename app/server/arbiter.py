@@ -62,7 +62,11 @@ class RollingArbiter(Arbiter):
 
     def find_ready(self) -> set[int]:
         """Return the process ids of the workers that are ready and not stopping."""
-        ready = {pid for pid, worker in self.WORKERS.items() if self.shared.state(worker.age) in (READY, STUCK)}
+        ready = {
+            pid
+            for pid, worker in self.WORKERS.items()
+            if self.shared.state(worker.age) in (READY, STUCK)
+        }
         self.has_served |= bool(ready)
         return ready
 
@@ -85,7 +89,9 @@ class RollingArbiter(Arbiter):
         if not was_starting or worker.age <= self.renewed_at:
             return  # it was ready, received a signal, or is being replaced
         then = "Keeping the current workers" if self.find_ready() else "Retrying"
-        self.shared.reason = self.shared.reason or "A worker ended before it was ready, without an error message"
+        self.shared.reason = (
+            self.shared.reason or "A worker ended before it was ready, without an error message"
+        )
         if self.has_served:
             self.log.error("New worker failed to start: %s. %s", self.shared.reason, then)
             self.failed_at = time.monotonic()
@@ -129,11 +135,17 @@ class RollingArbiter(Arbiter):
         """Start missing workers. Stop old or stuck ones when all new ones are ready, or one is and no old one is."""
         by_age = sorted(self.WORKERS.values(), key=lambda worker: worker.age)
         running = [worker for worker in by_age if self.shared.state(worker.age) < STOPPING]
-        current = [each.pid for each in running if each.age > self.renewed_at and self.shared.state(each.age) != STUCK]
+        current = [
+            each.pid
+            for each in running
+            if each.age > self.renewed_at and self.shared.state(each.age) != STUCK
+        ]
         new = set(current[-self.num_workers :])
         old, ready = {worker.pid for worker in running} - new, self.find_ready()
         if len(new) < self.num_workers:
-            if time.monotonic() >= self.failed_at + (RETRY_SECONDS if ready else URGENT_RETRY_SECONDS):
+            if time.monotonic() >= self.failed_at + (
+                RETRY_SECONDS if ready else URGENT_RETRY_SECONDS
+            ):
                 self.shared.reason = ""
                 for _ in range(self.num_workers - len(new)):
                     self.spawn_worker()

@@ -46,8 +46,19 @@ class Connection:
     since: time.monotonic() when the connection began to wait for the client.
     """
 
-    def __init__(self, socket: PlainSocket, parser: RequestParser, handle: Handler, release_thread: Callable[[], None]):
-        self.socket, self.parser, self.handle, self.release_thread = socket, parser, handle, release_thread
+    def __init__(
+        self,
+        socket: PlainSocket,
+        parser: RequestParser,
+        handle: Handler,
+        release_thread: Callable[[], None],
+    ):
+        self.socket, self.parser, self.handle, self.release_thread = (
+            socket,
+            parser,
+            handle,
+            release_thread,
+        )
         self.descriptor = socket.client.fileno()
         self.state, self.begun, self.moved, self.since = State.IDLE, 0.0, 0, 0.0
         self.must_close = self.is_broken = False
@@ -87,14 +98,20 @@ class Connection:
         """Read and parse the available data, at most to the end of a large body."""
         parser = self.parser
         with suppress(BlockingIOError):
-            while data := self.socket.read(size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))):
+            while data := self.socket.read(
+                size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
+            ):
                 self.moved += len(data)
                 parser.feed(data)
-                if not parser.missing_bytes or (len(data) < size and type(self.socket) is PlainSocket):
+                if not parser.missing_bytes or (
+                    len(data) < size and type(self.socket) is PlainSocket
+                ):
                     return  # a TLS read returns one record, so there may be more
             parser.end()
 
-    def time_out(self, message: str = "Request timeout: the request did not arrive in time.") -> State:
+    def time_out(
+        self, message: str = "Request timeout: the request did not arrive in time."
+    ) -> State:
         """Time out the state. The client of an incomplete request receives `message`. Return the next state."""
         if self.state is State.RECEIVING and not self.socket.needs_handshake:
             self.send(HttpError(408, message).to_bytes())
@@ -150,11 +167,18 @@ class Connection:
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return True if the time limit of the current state has passed."""
         if self.state is State.IDLE:
-            deadline = self.since + (idle_seconds or TRANSFER_SECONDS)  # without keepalive, for the first request
+            deadline = self.since + (
+                idle_seconds or TRANSFER_SECONDS
+            )  # without keepalive, for the first request
         else:
             pause = LINGER_SECONDS if self.state is State.LINGERING else TRANSFER_SECONDS
-            deadline = min(self.since + pause, self.begun + TRANSFER_SECONDS + self.moved / MIN_RATE)
-        is_unread = self.state in (State.IDLE, State.RECEIVING)  # unread data waits for a thread, not for the client
+            deadline = min(
+                self.since + pause, self.begun + TRANSFER_SECONDS + self.moved / MIN_RATE
+            )
+        is_unread = self.state in (
+            State.IDLE,
+            State.RECEIVING,
+        )  # unread data waits for a thread, not for the client
         return now >= deadline and not (is_unread and self.socket.read_raw(MSG_PEEK))
 
     def close(self) -> None:

@@ -32,7 +32,10 @@ class HttpError(Exception):
 
     def to_bytes(self) -> bytes:
         head = f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"
-        return f"{head}Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n".encode() + self.body
+        return (
+            f"{head}Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n".encode()
+            + self.body
+        )
 
 
 class Rules(NamedTuple):
@@ -55,7 +58,11 @@ class Request:
     def __init__(self, environ: dict[str, Any], keep_alive: bool):
         self.environ, self.keep_alive = environ, keep_alive
         self.version = 1, int(environ["SERVER_PROTOCOL"][-1])
-        self.method, self.uri, self.query = environ["REQUEST_METHOD"], environ["RAW_URI"], environ["QUERY_STRING"]
+        self.method, self.uri, self.query = (
+            environ["REQUEST_METHOD"],
+            environ["RAW_URI"],
+            environ["QUERY_STRING"],
+        )
         self.path = self.uri.partition("?")[0]
 
 
@@ -78,7 +85,9 @@ class RequestParser:
 
     def _create_parser(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_version=True)  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
+        self._parser.set_dangerous_leniencies(
+            lenient_version=True
+        )  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
 
     def _reset(self) -> None:
         self.environ: dict[str, Any] = {}
@@ -94,7 +103,9 @@ class RequestParser:
         self._whole = head, len(data) - len(head)
         if known := self.rules.heads.get(self._whole):
             body = BytesIO(data[len(head) :])
-            self.requests.append(Request({**known, **self.peer, "wsgi.input": body}, keep_alive=True))
+            self.requests.append(
+                Request({**known, **self.peer, "wsgi.input": body}, keep_alive=True)
+            )
             return
         if data:
             self.unparsed = memoryview(bytes(self.unparsed) + data)
@@ -117,7 +128,12 @@ class RequestParser:
 
     def stop(self) -> None:
         """Discard buffered data, except complete requests. Accept no more requests."""
-        self.body, self.unparsed, self.has_ended, self.missing_bytes = BytesIO(), memoryview(b""), True, 0
+        self.body, self.unparsed, self.has_ended, self.missing_bytes = (
+            BytesIO(),
+            memoryview(b""),
+            True,
+            0,
+        )
 
     def _parse_piece(self, piece: memoryview) -> None:
         self._size += len(piece)
@@ -133,8 +149,14 @@ class RequestParser:
                 self._reject(cause)
         else:
             if self._size > MAX_HEAD_BYTES + self.received * 5 / 4:
-                status, part = (400, "Chunk headers and trailer") if self._has_head else (431, "Header")
-                self._reject(HttpError(status, f"{part} fields too large. Expected at most {MAX_HEAD_BYTES} bytes."))
+                status, part = (
+                    (400, "Chunk headers and trailer") if self._has_head else (431, "Header")
+                )
+                self._reject(
+                    HttpError(
+                        status, f"{part} fields too large. Expected at most {MAX_HEAD_BYTES} bytes."
+                    )
+                )
 
     def _ignore_upgrade(self, rest: memoryview) -> None:
         """Parse the body of a request with an Upgrade field (RFC 9110, 7.8). llhttp itself stops before the body."""
@@ -154,7 +176,9 @@ class RequestParser:
         environ, heads = self.environ, self.rules.heads
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
             environ["CONTENT_LENGTH"] = str(self.received)
-        if self._keep_alive and self._whole[0] and self._whole[1] == self.received:  # the body is not chunked
+        if (
+            self._keep_alive and self._whole[0] and self._whole[1] == self.received
+        ):  # the body is not chunked
             if len(heads) >= MAX_HEADS:
                 heads.clear()
             heads[self._whole] = environ.copy()
@@ -173,7 +197,9 @@ class RequestParser:
     def on_url(self, url: bytes) -> None:
         self._target += url
         if 0 < self.rules.max_line_bytes < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(414, f"Request line too long. Expected at most {self.rules.max_line_bytes} bytes.")
+            raise HttpError(
+                414, f"Request line too long. Expected at most {self.rules.max_line_bytes} bytes."
+            )
 
     def on_header(self, name: bytes, value: bytes) -> None:
         rules, environ = self.rules, self.environ
@@ -181,7 +207,9 @@ class RequestParser:
         if 0 < rules.max_fields < self._fields:
             raise HttpError(431, f"Too many header fields. Expected at most {rules.max_fields}.")
         if 0 < rules.max_field_bytes < len(name) + len(value) + len(": \r\n"):
-            raise HttpError(431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes.")
+            raise HttpError(
+                431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes."
+            )
         key = environ_key(name, rules.forwarders)
         if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
             return
@@ -207,7 +235,9 @@ class RequestParser:
         if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
             raise HttpError(400, "Missing, repeated or invalid Host header.")
         self._set_target(method)
-        if reports := [environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ]:
+        if reports := [
+            environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ
+        ]:
             environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
         self._check_framing()
 
@@ -220,10 +250,15 @@ class RequestParser:
             if found and HOST.fullmatch(found[1]):
                 environ["HTTP_HOST"], target = found.groups()
             elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(400, "Invalid request target. Expected an absolute path, or an http or https URL.")
+                raise HttpError(
+                    400,
+                    "Invalid request target. Expected an absolute path, or an http or https URL.",
+                )
         path, _, environ["QUERY_STRING"] = target.partition("?")
         if "#" in target:
-            raise HttpError(400, "Invalid request target. Expected a target without a fragment (#).")
+            raise HttpError(
+                400, "Invalid request target. Expected a target without a fragment (#)."
+            )
         if "%" in path:
             path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
         script_name = environ["SCRIPT_NAME"]
@@ -233,7 +268,10 @@ class RequestParser:
 
     def _check_framing(self) -> None:
         environ = self.environ
-        is_http_1_1, coding = environ["SERVER_PROTOCOL"] == "HTTP/1.1", environ.get("HTTP_TRANSFER_ENCODING")
+        is_http_1_1, coding = (
+            environ["SERVER_PROTOCOL"] == "HTTP/1.1",
+            environ.get("HTTP_TRANSFER_ENCODING"),
+        )
         if coding is not None:
             if coding.lower() == "identity" or not is_http_1_1:
                 raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked with HTTP/1.1.")
@@ -242,7 +280,9 @@ class RequestParser:
         elif length := environ.get("CONTENT_LENGTH"):
             self.missing_bytes = int(length)
             self._check_size(self.missing_bytes)
-            self.body = BytesIO(bytes(self.missing_bytes))  # of the final size, so that read() does not copy
+            self.body = BytesIO(
+                bytes(self.missing_bytes)
+            )  # of the final size, so that read() does not copy
         if expectation := environ.get("HTTP_EXPECT"):
             if expectation.lower() != "100-continue":
                 raise HttpError(417, "Invalid Expect header. Expected 100-continue.")
@@ -272,5 +312,9 @@ def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
     key = name.decode("latin-1").upper().replace("-", "_")
     if b"_" in name and key not in forwarders:
         return None
-    plain = ("CONTENT_TYPE", "CONTENT_LENGTH", *(("SCRIPT_NAME", "PATH_INFO") if b"_" in name else ()))
+    plain = (
+        "CONTENT_TYPE",
+        "CONTENT_LENGTH",
+        *(("SCRIPT_NAME", "PATH_INFO") if b"_" in name else ()),
+    )
     return key if key in plain else f"HTTP_{key}"

@@ -14,7 +14,15 @@ from app.server.request_parser import Request
 TEXT = r"[^\r\n\0\u0100-\U0010ffff]*"
 HEAD = re.compile(rf"[2-9]\d\d(?: {TEXT})?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: {TEXT}\r\n)*")
 # Fields that the server sets itself (PEP 3333).
-HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "trailer", "te", "proxy-connection"}
+HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "upgrade",
+    "trailer",
+    "te",
+    "proxy-connection",
+}
 JOIN_BYTES = 2**16  # larger pieces are sent separately from the head, to avoid a copy
 format_date = lru_cache(maxsize=1)(http_date)  # of the current second
 
@@ -34,13 +42,21 @@ class Response:
         self.headers: list[tuple[str, str]] = []
         self.length: int | None = None  # Content-Length, if known
 
-    def start(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Callable[[bytes], None]:
+    def start(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], None]:
         """Set the status and the header fields (start_response() of WSGI)."""
         if self.has_sent_head and exc_info:
             raise exc_info[1]
         if self.status and not exc_info:
             raise RuntimeError("start_response() was called twice")
-        self.status, self.headers, self.length, self.is_chunked, self.sent = status, [], None, False, 0
+        self.status, self.headers, self.length, self.is_chunked, self.sent = (
+            status,
+            [],
+            None,
+            False,
+            0,
+        )
         for name, value in headers:
             key = name.lower()
             if key == "content-length":
@@ -87,7 +103,11 @@ class Response:
             raise RuntimeError("the application did not call start_response()")
         fields = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
         lines = f"{self.status}\r\n{fields}"
-        if (self.length or 0) < 0 or not HEAD.fullmatch(lines) or lines.count("\r\n") != 1 + len(self.headers):
+        if (
+            (self.length or 0) < 0
+            or not HEAD.fullmatch(lines)
+            or lines.count("\r\n") != 1 + len(self.headers)
+        ):
             raise ValueError("the status or a header field of the response is invalid")
         framing = ""
         if self.status.startswith(("204", "304")):

@@ -11,7 +11,9 @@ logger = logging.getLogger(__name__)
 PLACES = 2**16
 REASON_BYTES = 2**12
 STOP_SECONDS = 0.5
-STARTING, READY, STUCK, STOPPING, ENDED = range(5)  # states of a worker, in order. A stuck worker still serves
+STARTING, READY, STUCK, STOPPING, ENDED = range(
+    5
+)  # states of a worker, in order. A stuck worker still serves
 
 
 class SharedState:
@@ -62,7 +64,10 @@ class SharedState:
 
     def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
         """Exit, because this worker cannot start. The first failed worker records `reason` and logs the traceback."""
-        is_first, self._reason[0] = not self._reason[0], 1  # set first, because other workers may fail at the same time
+        is_first, self._reason[0] = (
+            not self._reason[0],
+            1,
+        )  # set first, because other workers may fail at the same time
         if is_first:
             self.reason = reason
             if exc_info:

@@ -10,7 +10,9 @@ from contextlib import suppress
 READ_BYTES = 2**16  # more than a TLS record
 SO_ATTACH_FILTER = 26  # from Linux's asm-generic/socket.h, missing in Python's socket module
 # Classic BPF filter for TCP headers: drop SYN segments (flag 0x02 in byte 13).
-DROP_SYN = struct.pack("=" + 4 * "HBBI", 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF)
+DROP_SYN = struct.pack(
+    "=" + 4 * "HBBI", 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF
+)
 
 
 class PlainSocket:
@@ -87,7 +89,11 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
             socket.create_server(address, family=family).close()
         except OSError as error:
             subject = f"HOST={host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            remedy = f" Stop the other program or set {variable}." if error.errno == errno.EADDRINUSE else ""
+            remedy = (
+                f" Stop the other program or set {variable}."
+                if error.errno == errno.EADDRINUSE
+                else ""
+            )
             return f"{subject}: {str(error.strerror).partition(' (')[0]}.{remedy}"
     return None
 

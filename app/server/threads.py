@@ -33,7 +33,9 @@ class LeaderFollowersPool:
         self._leader = self._threads = 0
         self._leadership = threading.Lock()  # held while there is a leader
         self._succession = threading.Lock()  # its holder becomes the next leader
-        self._ready: deque[int] = deque()  # descriptors that epoll has reported and no thread has handled
+        self._ready: deque[int] = (
+            deque()
+        )  # descriptors that epoll has reported and no thread has handled
         self._followers: set[int] = set()
         self._begun: dict[int, float] = {}
 
@@ -53,7 +55,9 @@ class LeaderFollowersPool:
             self._become_leader(me)
             while self.is_running and self._leader == me:
                 if not self._ready:
-                    self._ready += [descriptor for descriptor, _ in self.epoll.poll(POLL_SECONDS, MAX_EVENTS)]
+                    self._ready += [
+                        descriptor for descriptor, _ in self.epoll.poll(POLL_SECONDS, MAX_EVENTS)
+                    ]
                 if self._ready:
                     descriptor = self._ready.popleft()
                     self._begun[me] = time.monotonic()
@@ -71,5 +75,7 @@ class LeaderFollowersPool:
             self._leader = me
             self._followers.remove(me)
             if not self._followers and self._threads < self.size:
-                with suppress(RuntimeError):  # the system cannot start a thread. The next leader retries
+                with suppress(
+                    RuntimeError
+                ):  # the system cannot start a thread. The next leader retries
                     self.add_thread()

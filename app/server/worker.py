@@ -27,7 +27,9 @@ from app.server.threads import POLL_SECONDS, LeaderFollowersPool
 STOP_POLL_SECONDS = 0.1  # interval of the main loop during a shutdown
 NO_FILE_SECONDS = 0.01  # between attempts to accept if the process has too many open files
 HANDSHAKE_SECONDS = 0.3  # for clients to complete TCP handshakes that have begun
-IDLE_LINGER_SECONDS = 0.5  # for idle connections during a shutdown. A request may already be on its way
+IDLE_LINGER_SECONDS = (
+    0.5  # for idle connections during a shutdown. A request may already be on its way
+)
 IDLE_STATES = State.IDLE, State.LINGERING  # the client does not wait for a response
 # gunicorn's settings that this worker does not support.
 IGNORED_SETTINGS = """
@@ -81,16 +83,27 @@ class Worker(BaseWorker):
 
     def _read_settings(self) -> None:
         cfg, lifecycle = self.cfg, self.lifecycle
-        self.proxies, self.trusts_all = cfg.forwarded_allow_networks(), "*" in cfg.forwarded_allow_ips
-        base = base_environ(cfg) | {"wsgi.url_scheme": "https" if self.tls else "http", "wsgi.multithread": True}
+        self.proxies, self.trusts_all = (
+            cfg.forwarded_allow_networks(),
+            "*" in cfg.forwarded_allow_ips,
+        )
+        base = base_environ(cfg) | {
+            "wsgi.url_scheme": "https" if self.tls else "http",
+            "wsgi.multithread": True,
+        }
         base["SCRIPT_NAME"] = os.environ.get("SCRIPT_NAME", "")
         head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
         limits = *head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting
-        schemes = {f"HTTP_{name.replace('-', '_')}": value for name, value in cfg.secure_scheme_headers.items()}
+        schemes = {
+            f"HTTP_{name.replace('-', '_')}": value
+            for name, value in cfg.secure_scheme_headers.items()
+        }
         self.rules = Rules(*limits, base, frozenset(), {}, {})
         self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
         defaults = Config()
-        if ignored := [name for name in IGNORED_SETTINGS if getattr(cfg, name) != getattr(defaults, name)]:
+        if ignored := [
+            name for name in IGNORED_SETTINGS if getattr(cfg, name) != getattr(defaults, name)
+        ]:
             self.log.warning("Ignored settings of gunicorn: %s", ", ".join(ignored))
 
     def _close_sockets_after_fork(self) -> None:
@@ -105,7 +118,9 @@ class Worker(BaseWorker):
         """Run one iteration of the main loop: notify gunicorn, accept connections, and close those that time out."""
         self.notify()
         is_listening = self._is_accepting and self.lifecycle.should_accept()
-        for ready in select.select([self.PIPE[0], *(self.sockets if is_listening else ())], [], [], seconds)[0]:
+        for ready in select.select(
+            [self.PIPE[0], *(self.sockets if is_listening else ())], [], [], seconds
+        )[0]:
             if ready == self.PIPE[0]:
                 os.read(ready, 4096)
             elif self.lifecycle.should_accept():
@@ -116,7 +131,10 @@ class Worker(BaseWorker):
             is_overdue = partial(Connection.is_overdue, now=now, idle_seconds=self.idle_seconds)
             overdue = [each for each in list(self.waiting.values()) if is_overdue(each)]
             for connection in overdue:  # checked again, because a thread may have handled it
-                self._run_step(connection.descriptor, lambda each: each.time_out() if is_overdue(each) else each.state)
+                self._run_step(
+                    connection.descriptor,
+                    lambda each: each.time_out() if is_overdue(each) else each.state,
+                )
             self._limit_memory()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -136,9 +154,18 @@ class Worker(BaseWorker):
 
     def _make_connection(self, client: socket.socket, address: Any, server: Any) -> Connection:
         is_unix = not isinstance(address, tuple)
-        name, server_port, host, port = ("localhost", 80, "", "") if is_unix else (*server[:2], *address[:2])
-        peer = {"SERVER_NAME": name, "SERVER_PORT": str(server_port), "REMOTE_ADDR": host, "REMOTE_PORT": str(port)}
-        is_trusted = is_unix or self.trusts_all or any(ip_address(host) in each for each in self.proxies)
+        name, server_port, host, port = (
+            ("localhost", 80, "", "") if is_unix else (*server[:2], *address[:2])
+        )
+        peer = {
+            "SERVER_NAME": name,
+            "SERVER_PORT": str(server_port),
+            "REMOTE_ADDR": host,
+            "REMOTE_PORT": str(port),
+        }
+        is_trusted = (
+            is_unix or self.trusts_all or any(ip_address(host) in each for each in self.proxies)
+        )
         wrapped = TlsSocket(client, self.tls) if self.tls else PlainSocket(client)
         parser = RequestParser(self.proxy_rules if is_trusted else self.rules, peer)
         return Connection(wrapped, parser, self._handle, self.pool.release_leadership)
@@ -155,11 +182,19 @@ class Worker(BaseWorker):
         held = [each.parser.received + len(each.unsent or b"") for each in busy]
         excess = sum(held) - max([self.rules.max_body_bytes, *held]) * self.cfg.threads
         if excess > 0:
-            self.log.info("Requests and responses exceed the memory limit by %d bytes. Closing slow clients", excess)
-        for connection, size in zip(busy, held, strict=True):  # those that have waited for longest come first
+            self.log.info(
+                "Requests and responses exceed the memory limit by %d bytes. Closing slow clients",
+                excess,
+            )
+        for connection, size in zip(
+            busy, held, strict=True
+        ):  # those that have waited for longest come first
             if excess > 0:
                 excess -= size
-                self._run_step(connection.descriptor, lambda each: each.time_out("Server overloaded. Retry later."))
+                self._run_step(
+                    connection.descriptor,
+                    lambda each: each.time_out("Server overloaded. Retry later."),
+                )
 
     def _stop(self) -> None:
         """Serve for `drain_seconds`, then finish the requests that are running or being received."""
@@ -177,7 +212,9 @@ class Worker(BaseWorker):
         self.idle_seconds, now = IDLE_LINGER_SECONDS, time.monotonic()
         for connection in list(self.waiting.values()):
             connection.since = now
-        while (self.connections or lifecycle.is_closing()) and time.monotonic() < now + lifecycle.finish_seconds:
+        while (
+            self.connections or lifecycle.is_closing()
+        ) and time.monotonic() < now + lifecycle.finish_seconds:
             self._run_once(STOP_POLL_SECONDS)
 
     def _run_for(self, seconds: float) -> None:
@@ -187,7 +224,9 @@ class Worker(BaseWorker):
 
     # Any thread
 
-    def _run_step(self, descriptor: int, step: Callable[[Connection], State] = Connection.run) -> None:
+    def _run_step(
+        self, descriptor: int, step: Callable[[Connection], State] = Connection.run
+    ) -> None:
         """Run a step of a connection, unless another thread owns it. Then let the connection wait, or close it."""
         connection = self.waiting.pop(descriptor, None)
         if connection is None:
@@ -242,7 +281,9 @@ class Worker(BaseWorker):
             if not response.has_sent_head:
                 body = HttpError(500, f"Internal error: {type(error).__name__}.").body
                 fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-                response.start("500 Internal Server Error", fields, (type(error), error, error.__traceback__))
+                response.start(
+                    "500 Internal Server Error", fields, (type(error), error, error.__traceback__)
+                )
                 response.respond([body])
         finally:
             self.post_request(self, request, request.environ, response)

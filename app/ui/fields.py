@@ -39,7 +39,11 @@ class Field:
 
     @property
     def summary(self) -> str:
-        words = [self.tensor.datatype, format_shape(self.tensor.shape), self.tensor.content_type or ""]
+        words = [
+            self.tensor.datatype,
+            format_shape(self.tensor.shape),
+            self.tensor.content_type or "",
+        ]
         return " ".join(filter(None, [*words, "optional" * self.optional]))
 
     @property
@@ -50,15 +54,24 @@ class Field:
 
 def is_table(tensors: list[MetadataTensor]) -> bool:
     """Return True if the inputs are the columns of a table."""
-    return len(tensors) > 1 and all(tensor.shape in COLUMN and not is_file(tensor) for tensor in tensors)
+    return len(tensors) > 1 and all(
+        tensor.shape in COLUMN and not is_file(tensor) for tensor in tensors
+    )
 
 
-def create_fields(tensors: list[MetadataTensor], optional: Container[str], example: Mapping[str, Any]) -> list[Field]:
+def create_fields(
+    tensors: list[MetadataTensor], optional: Container[str], example: Mapping[str, Any]
+) -> list[Field]:
     """Return one field per input, with its value in `example`."""
     is_cell = is_table(tensors)
     kinds = [kind_of(tensor, is_cell) for tensor in tensors]
     return [
-        Field(tensor, kind, initial_text(kind, tensor, example.get(tensor.name)), tensor.name in optional)
+        Field(
+            tensor,
+            kind,
+            initial_text(kind, tensor, example.get(tensor.name)),
+            tensor.name in optional,
+        )
         for tensor, kind in zip(tensors, kinds, strict=True)
     ]
 
@@ -66,7 +79,9 @@ def create_fields(tensors: list[MetadataTensor], optional: Container[str], examp
 def is_file(tensor: MetadataTensor) -> bool:
     """Return True if users upload the input as files, for example images."""
     content_type = tensor.content_type or ""
-    return tensor.datatype == "BYTES" and (content_type in ("base64", "bytes") or bool(IMAGE.search(content_type)))
+    return tensor.datatype == "BYTES" and (
+        content_type in ("base64", "bytes") or bool(IMAGE.search(content_type))
+    )
 
 
 def kind_of(tensor: MetadataTensor, is_cell: bool) -> str:

@@ -26,7 +26,10 @@ ELEMENTS: dict[str, JsonObject] = {
     "f": {"type": ["number", "null"], "description": "null means NaN"},
     "b": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1},
 }
-PARAMETERS: JsonObject = {"type": "object", "properties": {"content_type": {"type": ["string", "null"]}}}
+PARAMETERS: JsonObject = {
+    "type": "object",
+    "properties": {"content_type": {"type": ["string", "null"]}},
+}
 NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
 
 
@@ -42,7 +45,11 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> JsonObject:
     paths[MODEL]["get"]["responses"]["200"]["content"][JSON]["example"] = model
     if not has_keys:
         del description["security"], components["securitySchemes"]
-    paths |= {path.replace(MODEL, MODEL + VERSION): add_version(paths[path]) for path in paths if MODEL in path}
+    paths |= {
+        path.replace(MODEL, MODEL + VERSION): add_version(paths[path])
+        for path in paths
+        if MODEL in path
+    }
     for name, value in (("name", metadata.name), ("version", metadata.version)):
         components["parameters"][name] |= {"schema": {"const": value}, "example": value}
     apply_metadata(components["schemas"], metadata, plane.optional)
@@ -62,14 +69,24 @@ def add_version(item: JsonObject) -> JsonObject:
     }
 
 
-def apply_metadata(schemas: dict[str, JsonObject], metadata: ModelMetadata, optional: Container[str]) -> None:
+def apply_metadata(
+    schemas: dict[str, JsonObject], metadata: ModelMetadata, optional: Container[str]
+) -> None:
     """Replace the generic schemas of inputs and outputs with those of the model."""
-    request, response = schemas["InferenceRequest"]["properties"], schemas["InferenceResponse"]["properties"]
+    request, response = (
+        schemas["InferenceRequest"]["properties"],
+        schemas["InferenceResponse"]["properties"],
+    )
     request["inputs"] = inputs_schema(metadata.inputs, optional)
     names = [tensor.name for tensor in metadata.outputs]
     schemas["RequestOutput"]["properties"]["name"] = {"enum": names} if names else False
-    response["model_name"], response["model_version"] = {"const": metadata.name}, {"const": metadata.version}
-    outputs = [tensor_schema(tensor) | {"additionalProperties": False} for tensor in metadata.outputs]
+    response["model_name"], response["model_version"] = (
+        {"const": metadata.name},
+        {"const": metadata.version},
+    )
+    outputs = [
+        tensor_schema(tensor) | {"additionalProperties": False} for tensor in metadata.outputs
+    ]
     response["outputs"] = {"type": "array", "items": one_of(outputs), "maxItems": len(names)}
 
 
@@ -77,11 +94,20 @@ def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -
     """Return the schema of a list with each input once, in any order. Inputs in `optional` may be missing (R15)."""
     required = [tensor.name for tensor in tensors if tensor.name not in optional]
     items = one_of([input_schema(tensor, tensor.name in optional) for tensor in tensors])
-    schema: JsonObject = {"type": "array", "items": items, "minItems": len(required), "maxItems": len(tensors)}
+    schema: JsonObject = {
+        "type": "array",
+        "items": items,
+        "minItems": len(required),
+        "maxItems": len(tensors),
+    }
     if len(tensors) > 1:
         schema["allOf"] = [
             {
-                "contains": {"type": "object", "properties": {"name": {"const": tensor.name}}, "required": ["name"]},
+                "contains": {
+                    "type": "object",
+                    "properties": {"name": {"const": tensor.name}},
+                    "required": ["name"],
+                },
                 "minContains": int(tensor.name in required),
                 "maxContains": 1,
             }
@@ -125,10 +151,18 @@ def tensor_schema(tensor: MetadataTensor) -> JsonObject:
 
 def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> JsonObject:
     """Return the schema of a shape that matches `declared` and has from `ranks[0]` to `ranks[1]` dimensions."""
-    dimensions = [{"type": "integer", "minimum": 0} if each == -1 else {"const": each} for each in declared]
+    dimensions = [
+        {"type": "integer", "minimum": 0} if each == -1 else {"const": each} for each in declared
+    ]
     prefix = {"prefixItems": dimensions} if dimensions else {}
     smallest = [1 if each == -1 else each for each in declared[: ranks[0]]]
-    return {"type": "array", **prefix, "minItems": ranks[0], "maxItems": ranks[1], "examples": [smallest]}
+    return {
+        "type": "array",
+        **prefix,
+        "minItems": ranks[0],
+        "maxItems": ranks[1],
+        "examples": [smallest],
+    }
 
 
 def element_schema(tensor: MetadataTensor) -> JsonObject:

@@ -79,7 +79,10 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
         "keys": settings.api_keys_file is not None,
         "certificates": settings.tls_client_ca_file is not None,
         "inputs": inputs,
-        "outputs": {each.name: {"shape": each.shape, "contentType": each.content_type} for each in metadata.outputs},
+        "outputs": {
+            each.name: {"shape": each.shape, "contentType": each.content_type}
+            for each in metadata.outputs
+        },
     }
     return {
         "model": metadata,

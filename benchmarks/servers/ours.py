@@ -86,5 +86,9 @@ def create(
     content_type: str | None = None,
 ) -> Flask:
     tensors = [MetadataTensor(each, datatype, taken, content_type) for each in inputs]
-    metadata = ModelMetadata(name, "1", "numpy", tensors, [MetadataTensor("y", datatype, given, content_type)])
-    return create_app(module=SimpleNamespace(__name__=name, METADATA=metadata, load=lambda: None, predict=predict))
+    metadata = ModelMetadata(
+        name, "1", "numpy", tensors, [MetadataTensor("y", datatype, given, content_type)]
+    )
+    return create_app(
+        module=SimpleNamespace(__name__=name, METADATA=metadata, load=lambda: None, predict=predict)
+    )

@@ -21,7 +21,14 @@ import pytest
 
 from app.config.settings import read_settings
 from tests.service.processes import Running, free_ports, started
-from tests.template.environments import ROOT, make_clients, make_environment, make_mlserver, make_triton, version_in
+from tests.template.environments import (
+    ROOT,
+    make_clients,
+    make_environment,
+    make_mlserver,
+    make_triton,
+    version_in,
+)
 
 MIB = 2**20
 PAGE = resource.getpagesize()
@@ -64,7 +71,8 @@ class Recipe:
 
 # Each server starts as its documentation describes, with one worker. Settings are changed if that is faster.
 OURS = [
-    Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,)) for model in ("linear", "echo")
+    Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,))
+    for model in ("linear", "echo")
 ]
 BARE = [
     Recipe(
@@ -125,7 +133,9 @@ def find_recipes(cpu: int) -> list[Recipe]:
         except (AssertionError, pytest.fail.Exception) as error:
             if recipe not in PEERS:
                 raise
-            click.echo(f"{recipe.name} is not measured: {str(error).strip().splitlines()[-1].strip()}")
+            click.echo(
+                f"{recipe.name} is not measured: {str(error).strip().splitlines()[-1].strip()}"
+            )
     return found
 
 
@@ -139,7 +149,9 @@ def start_alone(recipes: Sequence[Recipe], cpu: int) -> Iterator[Server]:
                 yield server
 
 
-def start_all(stack: ExitStack, recipes: Sequence[Recipe], cpu: int) -> dict[tuple[str, str, str], Server]:
+def start_all(
+    stack: ExitStack, recipes: Sequence[Recipe], cpu: int
+) -> dict[tuple[str, str, str], Server]:
     """Return all servers by name, transport and model. They are suspended."""
     found: dict[tuple[str, str, str], Server] = {}
     for recipe in recipes:
@@ -164,7 +176,9 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     http, grpc = free_ports(2)
     words = recipe.command.format(http=http, grpc=grpc).split()
     ports = {
-        f"{owner}{name}_PORT": port for owner in ("", "MLSERVER_") for name, port in (("HTTP", http), ("GRPC", grpc))
+        f"{owner}{name}_PORT": port
+        for owner in ("", "MLSERVER_")
+        for name, port in (("HTTP", http), ("GRPC", grpc))
     }
     environment: dict[str, Any] = {
         "PYTHONPATH": ROOT,
@@ -181,10 +195,16 @@ def start(recipe: Recipe, cpu: int) -> Iterator[Server]:
     environment["GUNICORN_CMD_ARGS"] = "--timeout 0"  # gunicorn must not replace a suspended worker
 
     def is_ready(running: Running) -> bool:
-        return running.get(recipe.ready_path) is not None if "http" in recipe.transports else listens(running)
+        return (
+            running.get(recipe.ready_path) is not None
+            if "http" in recipe.transports
+            else listens(running)
+        )
 
     begun = time.perf_counter()
-    with started(["taskset", "-c", str(cpu), python, *words], ROOT, environment, is_ready) as running:
+    with started(
+        ["taskset", "-c", str(cpu), python, *words], ROOT, environment, is_ready
+    ) as running:
         seconds = time.perf_counter() - begun
         server = Server(recipe.name, running, seconds, memory(running.process.pid))
         send_signal(running.process.pid, signal.SIGSTOP)
@@ -253,5 +273,8 @@ def file_pages(folder: Path) -> set[tuple[str, int]]:
                 pagemap.seek(begin * 8)
                 states = np.frombuffer(pagemap.read((end - begin) * 8), np.uint64) >> np.uint64(61)
                 first = int(offset, 16) // PAGE
-                found |= {(str(file[:2]), first + int(page)) for page in np.flatnonzero(states == PRESENT_OF_FILE)}
+                found |= {
+                    (str(file[:2]), first + int(page))
+                    for page in np.flatnonzero(states == PRESENT_OF_FILE)
+                }
     return found

@@ -11,7 +11,16 @@ from pathlib import Path
 from chaos.load import load
 from chaos.report import Outcome
 from chaos.scenarios.base import Options, scenario
-from chaos.service import MIB, descriptors, kill_worker, loads, replace_workers, serving, wait, workers
+from chaos.service import (
+    MIB,
+    descriptors,
+    kill_worker,
+    loads,
+    replace_workers,
+    serving,
+    wait,
+    workers,
+)
 from conformance.fuzz.watch import resident
 from tests.service.processes import Running
 
@@ -59,7 +68,9 @@ def freeze(options: Options) -> Outcome:
             finally:
                 os.kill(frozen, signal.SIGCONT)
             time.sleep(options.seconds / 5)
-        outcome.check(workers(service) == before, "a worker that was stopped for a while was replaced")
+        outcome.check(
+            workers(service) == before, "a worker that was stopped for a while was replaced"
+        )
     worst = max(tally.worst for tally in outcome.tallies.values())
     outcome.figures = {"slowest response, s": f"{worst:.1f}"}
     outcome.check_losses()
@@ -93,7 +104,9 @@ def restarts(options: Options) -> Outcome:
     for name, value in late.items():
         outcome.figures[name] = f"{early[name]:.0f} → {value:.0f}"
         slack = MOST_GROWTH_MIB if "MiB" in name else 0
-        outcome.check(value <= early[name] + slack, f"{name}: from {early[name]:.1f} to {value:.1f}")
+        outcome.check(
+            value <= early[name] + slack, f"{name}: from {early[name]:.1f} to {value:.1f}"
+        )
     return outcome
 
 
@@ -116,7 +129,10 @@ def wait_for_stable_figures(service: Running, *folders: Path) -> dict[str, float
 
 def resource_figures(service: Running, *folders: Path) -> dict[str, float]:
     master = service.process.pid
-    found = {"open files of the master": descriptors(master), "memory of the master, MiB": resident(master) / MIB}
+    found = {
+        "open files of the master": descriptors(master),
+        "memory of the master, MiB": resident(master) / MIB,
+    }
     for folder in folders:
         found[f"files in {folder.name}"] = sum(each.is_file() for each in folder.rglob("*"))
     return found

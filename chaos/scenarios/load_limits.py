@@ -54,7 +54,9 @@ def overload(options: Options) -> Outcome:
     }
     outcome.check_losses()
     outcome.check(goodput >= LEAST_GOODPUT, f"goodput is {goodput:.2f} of the capacity")
-    outcome.check(late <= early + MOST_GROWTH_MIB, f"the worker grew from {early:.1f} to {late:.1f} MiB")
+    outcome.check(
+        late <= early + MOST_GROWTH_MIB, f"the worker grew from {early:.1f} to {late:.1f} MiB"
+    )
     outcome.check(p99 <= bound, f"99th percentile of {p99:.2f} s, where {bound:.2f} s are due")
     return outcome
 
@@ -67,7 +69,9 @@ def deadlines(options: Options) -> Outcome:
         notes = Path(folder) / "notes"
         with serving(1, **SETTINGS, CHAOS_NOTES=notes) as service:
             rate = TIMES_WITH_DEADLINES * SLOTS / MODEL_SECONDS
-            with load([service], clients=CLIENTS, rate=rate / 2, timeout=TIMEOUT) as outcome.tallies:
+            with load(
+                [service], clients=CLIENTS, rate=rate / 2, timeout=TIMEOUT
+            ) as outcome.tallies:
                 time.sleep(options.seconds)
         late = [float(line) for line in notes.read_text().split()]
     lag, p99 = most_lag(outcome.tallies), float(np.percentile(late, 99))
@@ -80,10 +84,16 @@ def deadlines(options: Options) -> Outcome:
         "response time of deadline errors, p99, ms": f"{deadline_error_p99 * 1000:.0f}",
     }
     outcome.check_losses()
-    outcome.check(p99 < TRANSIT_SECONDS + lag, f"requests were begun {p99:.3f} s after their deadlines")
+    outcome.check(
+        p99 < TRANSIT_SECONDS + lag, f"requests were begun {p99:.3f} s after their deadlines"
+    )
     succeeded = sum(tally.succeeded for tally in outcome.tallies.values())
-    outcome.check(succeeded >= LEAST_GOODPUT * len(late), f"{len(late)} were run, and {succeeded} succeeded")
-    outcome.check(sum(tally.timed_out for tally in outcome.tallies.values()) > 0, "no deadline passed")
+    outcome.check(
+        succeeded >= LEAST_GOODPUT * len(late), f"{len(late)} were run, and {succeeded} succeeded"
+    )
+    outcome.check(
+        sum(tally.timed_out for tally in outcome.tallies.values()) > 0, "no deadline passed"
+    )
     return outcome
 
 

@@ -22,7 +22,10 @@ SETTINGS_FRAME = b"\0\0\0\4\0\0\0\0\0"
 # Bytes that slow clients send to each port, one per second: the head and the body, or a frame for gRPC.
 SLOW = {
     "http": [(b"", HEAD * 9), (HEAD + b"Content-Length: 999\r\n\r\n", b"x" * 999)],
-    "grpc": [(b"", PREFACE * 9), (PREFACE + SETTINGS_FRAME, b"\0\x03\xe7\0\0\0\0\0\1" + bytes(999))],
+    "grpc": [
+        (b"", PREFACE * 9),
+        (PREFACE + SETTINGS_FRAME, b"\0\x03\xe7\0\0\0\0\0\1" + bytes(999)),
+    ],
 }
 SLOW_EACH, HALF_CLOSED_EACH, IDLE_EACH = 100, 50, 500
 MEGABYTE = 10**6
@@ -63,7 +66,10 @@ class OtherClients:
 
     def open(self) -> int:
         """Return the number of connections that the service has not closed."""
-        return sum(not has_ended(each) for each in [*self.idle_sockets, *(sock for sock, _ in self.slow_sockets)])
+        return sum(
+            not has_ended(each)
+            for each in [*self.idle_sockets, *(sock for sock, _ in self.slow_sockets)]
+        )
 
     def close(self) -> None:
         self.stopping.set()
@@ -183,4 +189,8 @@ def send(port: int, octets: bytes) -> str:
             return "reset"
     if not response:
         return "closed"
-    return f"{response[9:10].decode()}xx" if response.startswith(b"HTTP/1") else "a response in HTTP/2 frames"
+    return (
+        f"{response[9:10].decode()}xx"
+        if response.startswith(b"HTTP/1")
+        else "a response in HTTP/2 frames"
+    )

@@ -145,12 +145,23 @@ def start_broken(outcome: Outcome, broken: Path) -> None:
         ready_results.append(running.ready())
         return running.process.poll() is not None
 
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": 2, "CHAOS_BROKEN": broken}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "WORKERS": 2,
+        "CHAOS_BROKEN": broken,
+    }
     begun = time.monotonic()
     with started([sys.executable, "-m", "gunicorn", APP], ROOT, settings, has_ended) as service:
         seconds = time.monotonic() - begun
         code = service.process.returncode
-    outcome.figures = {"failed startup exits after, s": f"{seconds:.1f}", "exit status of the failed startup": code}
+    outcome.figures = {
+        "failed startup exits after, s": f"{seconds:.1f}",
+        "exit status of the failed startup": code,
+    }
     outcome.check(code not in (0, None), f"a start whose load() fails exits with {code}")
-    outcome.check(seconds < MOST_START_SECONDS, f"a start whose load() fails takes {seconds:.1f} s to end")
+    outcome.check(
+        seconds < MOST_START_SECONDS, f"a start whose load() fails takes {seconds:.1f} s to end"
+    )
     outcome.check(not any(ready_results), "a start whose load() fails was ready for a while")

@@ -24,11 +24,25 @@ FAULTS_AT_MOST = 10
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--requests", type=click.IntRange(1), default=200_000, help="Total number of requests.")
-@click.option("--workers", type=click.IntRange(1), default=2, help="Worker processes of the service.")
-@click.option("--clients", type=click.IntRange(1), default=4, help="Processes that generate and send requests.")
+@click.option(
+    "--requests", type=click.IntRange(1), default=200_000, help="Total number of requests."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), default=2, help="Worker processes of the service."
+)
+@click.option(
+    "--clients",
+    type=click.IntRange(1),
+    default=4,
+    help="Processes that generate and send requests.",
+)
 @click.option("--seed", type=int, help="Seed of hypothesis. [default: a random one]")
-@click.option("--schemathesis/--no-schemathesis", "openapi", default=True, help="Also send requests of schemathesis.")
+@click.option(
+    "--schemathesis/--no-schemathesis",
+    "openapi",
+    default=True,
+    help="Also send requests of schemathesis.",
+)
 def main(requests: int, workers: int, clients: int, seed: int | None, openapi: bool) -> None:
     """Start the service with the model of conformance/model.py, and send generated requests to it.
 
@@ -36,7 +50,9 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
     than 5 s, or if a worker exited, leaked memory, or logged an error.
     """
     if openapi and not COMMAND.exists():
-        raise click.UsageError("schemathesis is not installed: pip install schemathesis, or --no-schemathesis")
+        raise click.UsageError(
+            "schemathesis is not installed: pip install schemathesis, or --no-schemathesis"
+        )
     seed = random.randrange(2**32) if seed is None else seed
     click.echo(f"seed {seed}")
     report = Report()
@@ -53,7 +69,9 @@ def main(requests: int, workers: int, clients: int, seed: int | None, openapi: b
     sys.exit(bool(report.faults))
 
 
-def drive(report: Report, watch: Watch, requests: int, results: Generator[Result, None, None]) -> None:
+def drive(
+    report: Report, watch: Watch, requests: int, results: Generator[Result, None, None]
+) -> None:
     """Collect results, and samples of the workers, until there are too many faults."""
     begun = time.monotonic()
     with click.progressbar(length=requests, label="requests") as bar:
@@ -68,7 +86,9 @@ def drive(report: Report, watch: Watch, requests: int, results: Generator[Result
     report.faults += watch.faults()
 
 
-def run_all(running: Running, requests: int, clients: int, seed: int, openapi: bool) -> Generator[Result, None, None]:
+def run_all(
+    running: Running, requests: int, clients: int, seed: int, openapi: bool
+) -> Generator[Result, None, None]:
     """Yield the results of schemathesis, and then of rounds with the remaining requests."""
     if openapi:
         first = run_schemathesis(running.http, examples=max(1, requests // 1500), seed=seed)

@@ -13,12 +13,16 @@ from conformance.fuzz.rounds import Result, run_round
 ROUND = 400
 
 
-def play(requests: int, clients: int, seed: int, http_port: int, grpc_port: int) -> Iterator[Result]:
+def play(
+    requests: int, clients: int, seed: int, http_port: int, grpc_port: int
+) -> Iterator[Result]:
     """Run rounds with a total of `requests`. Yield their results in order of completion."""
     # grpcio does not support forks
     pool = ProcessPoolExecutor(clients, get_context("spawn"))
     try:
-        rounds = [pool.submit(run_round, *each, http_port, grpc_port) for each in plan(requests, seed)]
+        rounds = [
+            pool.submit(run_round, *each, http_port, grpc_port) for each in plan(requests, seed)
+        ]
         for done in as_completed(rounds):
             yield done.result()
     finally:

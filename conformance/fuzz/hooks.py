@@ -18,7 +18,15 @@ COUNTS = "FUZZ_COUNTS"  # environment variable with the path of the file for the
 INPUTS: list[list[dict[str, Any]]] = [
     [],
     [{"name": "fp32_in", "shape": [2], "datatype": "FP32", "data": [25.12, None]}],
-    [{"name": "bytes_in", "shape": [1], "datatype": "BYTES", "data": ["naïve"], "parameters": {"content_type": "str"}}],
+    [
+        {
+            "name": "bytes_in",
+            "shape": [1],
+            "datatype": "BYTES",
+            "data": ["naïve"],
+            "parameters": {"content_type": "str"},
+        }
+    ],
 ]
 statuses: Counter[str] = Counter()
 slowest = 0.0

@@ -29,7 +29,10 @@ MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
 MODEL_LOGGED = re.compile(
     rf"ERROR {re.escape(predict_adapter.logger.name)}( \[\S+\])?: predict\(\) raised an exception$"
 )
-DECODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+DECODERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+}
 ALARMS = (" CRITICAL ", "Handling signal", "WORKER TIMEOUT", "Worker (pid:", "Worker exiting")
 
 
@@ -39,7 +42,10 @@ def judge_reply(method: str, reply: Reply, statuses: Set[int] = STATUSES) -> tup
     if TRACEBACK.encode() in reply.data:
         return status, "a traceback in the body"
     if method == "HEAD":
-        return status, "" if reply.status_code in statuses and not reply.data else f"HEAD got {reply}"
+        return (
+            status,
+            "" if reply.status_code in statuses and not reply.data else f"HEAD got {reply}",
+        )
     if reply.content_length != len(reply.data):
         return status, f"Content-Length is {reply.content_length}, and {len(reply.data)} bytes came"
     try:
@@ -70,7 +76,10 @@ def plain_body(reply: Reply) -> bytes:
     if LENGTH not in reply.headers:
         return body
     head, blobs = body[: int(reply.headers[LENGTH])], body[int(reply.headers[LENGTH]) :]
-    sizes = [output.get("parameters", {}).get("binary_data_size", 0) for output in json.loads(head)["outputs"]]
+    sizes = [
+        output.get("parameters", {}).get("binary_data_size", 0)
+        for output in json.loads(head)["outputs"]
+    ]
     if sum(sizes) != len(blobs):
         raise ValueError(f"binary_data_size of {sizes}, and {len(blobs)} bytes")
     return head

@@ -45,10 +45,17 @@ def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") ->
 
     schemathesis sends up to `examples` requests of each kind per operation.
     """
-    with tempfile.TemporaryDirectory() as folder:  # schemathesis leaves files in its working directory
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # schemathesis leaves files in its working directory
         counts = Path(folder) / "counts.json"
         done = subprocess.run(
-            [*ST_RUN, f"http://{address}{of}/docs/openapi.json", f"--max-examples={examples}", f"--seed={seed}"],
+            [
+                *ST_RUN,
+                f"http://{address}{of}/docs/openapi.json",
+                f"--max-examples={examples}",
+                f"--seed={seed}",
+            ],
             cwd=folder,
             env={
                 **os.environ,
@@ -67,5 +74,7 @@ def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") ->
             counted = json.loads(counts.read_text())
     result = Result("schemathesis", Counter(counted["statuses"]), counted["slowest"])
     if done.returncode:
-        result.record_fault(f"schemathesis exited with {done.returncode}", done.stdout + done.stderr)
+        result.record_fault(
+            f"schemathesis exited with {done.returncode}", done.stdout + done.stderr
+        )
     return result

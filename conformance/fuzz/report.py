@@ -32,8 +32,12 @@ class Report:
         lines = [f"{'kind':14}{'requests':>10}{'slowest':>10}  statuses"]
         for kind, counts in self.statuses.items():
             listed = ", ".join(f"{status}: {count:,}" for status, count in sorted(counts.items()))
-            lines.append(f"{kind:14}{sum(counts.values()):>10,}{self.slowest[kind]:>8.2f} s  {listed}")
+            lines.append(
+                f"{kind:14}{sum(counts.values()):>10,}{self.slowest[kind]:>8.2f} s  {listed}"
+            )
         if self.seconds:
             rate = f"{self.requests / self.seconds:,.0f} requests/s for {self.seconds:,.0f} s"
-            lines.append(f"{'all':14}{self.requests:>10,}{max(self.slowest.values()):>8.2f} s  {rate}")
+            lines.append(
+                f"{'all':14}{self.requests:>10,}{max(self.slowest.values()):>8.2f} s  {rate}"
+            )
         return "\n".join([*lines, *self.watched, f"faults: {len(self.faults)}"])

@@ -33,7 +33,11 @@ from tests.service.strategies import (
 from tests.service.wires import Sent
 
 ACCEPTED = ["gzip", "deflate", "deflate;q=0.5, gzip;q=0", "*"]
-PATHS = [f"/v2/models/{NAME}/infer", f"/v2/models/{NAME}/versions/{VERSION}/infer", f"/v2/models/{NAME}/infer/?a=b"]
+PATHS = [
+    f"/v2/models/{NAME}/infer",
+    f"/v2/models/{NAME}/versions/{VERSION}/infer",
+    f"/v2/models/{NAME}/infer/?a=b",
+]
 
 
 def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
@@ -69,11 +73,17 @@ few_headers = mostly(st.just([]), headers)
 places = st.sampled_from(PATHS)
 
 
-def post(path: str, body: bytes, named: list[tuple[str, str]], chunk: int, length: int | None = None) -> HttpRequest:
-    return HttpRequest("POST", path, named if length is None else [(LENGTH, str(length)), *named], body, chunk)
+def post(
+    path: str, body: bytes, named: list[tuple[str, str]], chunk: int, length: int | None = None
+) -> HttpRequest:
+    return HttpRequest(
+        "POST", path, named if length is None else [(LENGTH, str(length)), *named], body, chunk
+    )
 
 
-def with_coding(path: str, made: tuple[bytes, str], named: list[tuple[str, str]], chunk: int) -> HttpRequest:
+def with_coding(
+    path: str, made: tuple[bytes, str], named: list[tuple[str, str]], chunk: int
+) -> HttpRequest:
     return post(path, made[0], [("Content-Encoding", made[1]), *named], chunk)
 
 
@@ -82,12 +92,16 @@ def dumped(made: tuple[dict[str, Any], bytes]) -> tuple[bytes, bytes]:
 
 
 envelope_bodies = changed_envelopes(SUBJECT, binary=False).map(lambda made: dumped(made)[0])
-index_bodies = st.fixed_dictionaries({"ready": st.booleans() | SUBJECT.values}).map(json.dumps).map(str.encode)
+index_bodies = (
+    st.fixed_dictionaries({"ready": st.booleans() | SUBJECT.values}).map(json.dumps).map(str.encode)
+)
 json_requests = st.one_of(
     st.builds(post, places, envelope_bodies, few_headers, chunks),
     st.builds(post, places, envelope_bodies, headers, chunks),
     st.builds(post, places, SUBJECT.bodies, few_headers, chunks),
-    st.builds(post, st.just("/v2/repository/index"), SUBJECT.bodies | index_bodies, few_headers, chunks),
+    st.builds(
+        post, st.just("/v2/repository/index"), SUBJECT.bodies | index_bodies, few_headers, chunks
+    ),
     st.builds(with_coding, places, coded_bodies(envelope_bodies), few_headers, chunks),
     st.builds(with_coding, places, coded_bodies(SUBJECT.bodies), few_headers, chunks),
 )
@@ -127,10 +141,14 @@ def calls(draw: st.DrawFn) -> Call:
     name, body = draw(st.one_of(MESSAGES.infer, MESSAGES.infer, MESSAGES.any_call))
     if draw(st.integers(0, 19)) == 19:
         name = draw(st.sampled_from(["ModelInfe", "modelInfer", "No", "", "x/y"]))
-    return Call(SERVICE + name, draw(large) if draw(st.integers(0, 29)) == 29 else body, draw(st.booleans()))
+    return Call(
+        SERVICE + name, draw(large) if draw(st.integers(0, 29)) == 29 else body, draw(st.booleans())
+    )
 
 
-good_octets = st.builds(post, places, envelopes(SUBJECT).map(lambda made: dumped(made)[0]), few_headers, chunks)
+good_octets = st.builds(
+    post, places, envelopes(SUBJECT).map(lambda made: dumped(made)[0]), few_headers, chunks
+)
 octets = st.builds(Octets, st.binary(max_size=200) | mutated(good_octets.map(HttpRequest.octets)))
 
 # Share of each kind of request.

@@ -69,7 +69,9 @@ def run_round(kind: str, number: int, count: int, http_port: int, grpc_port: int
         except (Fault, SearchEnded, Flaky):
             result.fault += f" (kind {kind}, seed {number})"
         if not result.fault and (fault := find_fault(clients)):
-            result.record_fault(f"{fault} after the requests of kind {kind}, seed {number}", "a good one")
+            result.record_fault(
+                f"{fault} after the requests of kind {kind}, seed {number}", "a good one"
+            )
     return result
 
 

@@ -19,7 +19,9 @@ GROWTH, SLACK = 1.1, 16 * MIB
 def children(pid: int) -> set[int]:
     """Return the running child processes of the main thread of `pid`, or none if it has exited."""
     try:
-        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+        return {
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        }
     except OSError:
         return set()
 
@@ -53,18 +55,24 @@ class Watch:
 
     def memory(self) -> dict[int, tuple[float, float]]:
         """Return the median memory of each worker after the warm-up and at the end."""
-        return {pid: (self.middle(pid, *EARLY), self.middle(pid, *LATE)) for pid in sorted(self.workers)}
+        return {
+            pid: (self.middle(pid, *EARLY), self.middle(pid, *LATE)) for pid in sorted(self.workers)
+        }
 
     def middle(self, pid: int, start: float, end: float) -> float:
         total = self.samples[-1][0]
-        within = [held for requests, held in self.samples if start * total <= requests <= end * total]
+        within = [
+            held for requests, held in self.samples if start * total <= requests <= end * total
+        ]
         return median(held[pid] for held in within or [self.samples[-1][1]])
 
     def lines(self) -> list[str]:
         """Return report lines about each worker."""
         report = [f"workers: {len(self.workers)}, lost: {len(self.lost())}"]
         for pid, (early, late) in self.memory().items():
-            report.append(f"worker {pid}: {early / MIB:.1f} MiB after the warm-up, {late / MIB:.1f} MiB at the end")
+            report.append(
+                f"worker {pid}: {early / MIB:.1f} MiB after the warm-up, {late / MIB:.1f} MiB at the end"
+            )
         return report
 
     def faults(self) -> list[str]:

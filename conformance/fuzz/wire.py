@@ -34,7 +34,9 @@ class Clients:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", OPTIONS)
 
     def connect(self) -> RawConnection:
-        return RawConnection(socket.create_connection(("127.0.0.1", self.http_port), RESPONSE_TIMEOUT_SECONDS), "")
+        return RawConnection(
+            socket.create_connection(("127.0.0.1", self.http_port), RESPONSE_TIMEOUT_SECONDS), ""
+        )
 
     def hang_up(self) -> None:
         if self.raw_connection:
@@ -74,7 +76,11 @@ class HttpRequest:
             reply = self.exchange(clients, octets)
         except BROKEN as error:
             clients.hang_up()
-            before = f"; the request before on the connection: {expression(clients.last)}" if kept else ""
+            before = (
+                f"; the request before on the connection: {expression(clients.last)}"
+                if kept
+                else ""
+            )
             return "no response", f"no response: {error!r}{before}"
         clients.last = octets
         if reply.headers.get("Connection", "").lower() == "close":
@@ -99,14 +105,18 @@ class Octets:
     def send(self, clients: Clients) -> tuple[str, str]:
         verdicts = [("closed", "")]
         with clients.connect() as line, suppress(ConnectionResetError):
-            with suppress(OSError):  # the server can reject the request and close the connection early
+            with suppress(
+                OSError
+            ):  # the server can reject the request and close the connection early
                 line.send(self.octets)
                 line.shutdown_write()
             try:
                 while line.file.peek(1):
                     verdicts.append(self.judge(read(line, "GET")))
             except TimeoutError as error:
-                verdicts.append(("no response", f"neither a response nor the end of the connection: {error!r}"))
+                verdicts.append(
+                    ("no response", f"neither a response nor the end of the connection: {error!r}")
+                )
             except http.client.HTTPException as error:
                 verdicts.append(("no response", f"a response that is not HTTP: {error!r}"))
         return next((verdict for verdict in verdicts if verdict[1]), verdicts[-1])

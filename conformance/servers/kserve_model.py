@@ -14,7 +14,9 @@ from conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo, output_of
 def described(tensors: list[tuple[str, str, list[int]]]) -> list[dict[str, Any]]:
     """Return the metadata of the tensors with a datatype that KServe supports."""
     return [
-        {"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in tensors if datatype != "BF16"
+        {"name": name, "datatype": datatype, "shape": shape}
+        for name, datatype, shape in tensors
+        if datatype != "BF16"
     ]
 
 
@@ -25,13 +27,19 @@ class Echo(Model):
     def get_output_types(self) -> list[dict[str, Any]]:
         return described(OUTPUTS)
 
-    async def predict(self, payload: InferRequest, headers: dict[str, str] | None = None) -> InferResponse:
-        echoed = await asyncio.to_thread(echo, {tensor.name: tensor.as_numpy() for tensor in payload.inputs})
+    async def predict(
+        self, payload: InferRequest, headers: dict[str, str] | None = None
+    ) -> InferResponse:
+        echoed = await asyncio.to_thread(
+            echo, {tensor.name: tensor.as_numpy() for tensor in payload.inputs}
+        )
         outputs = []
         for tensor in payload.inputs:
             if (name := output_of(tensor.name)) in echoed:
                 output = InferOutput(name, tensor.shape, tensor.datatype, echoed[name])
-                if payload.from_grpc:  # the server would return an array as raw contents, even for a typed request
+                if (
+                    payload.from_grpc
+                ):  # the server would return an array as raw contents, even for a typed request
                     output.set_data_from_numpy(echoed[name], binary_data=payload.use_binary_outputs)
                 outputs.append(output)
         return InferResponse(

@@ -50,9 +50,17 @@ def predict(
     fail_in: Any = None,
     delay_in: Any = None,
 ) -> dict[str, np.ndarray]:
-    sent = {name: value for name, value in locals().items() if name.endswith("_in") and value is not None}
+    sent = {
+        name: value
+        for name, value in locals().items()
+        if name.endswith("_in") and value is not None
+    }
     return {**EMPTY, **echo(sent)}
 
 
 def create() -> Flask:
-    return create_app(module=SimpleNamespace(__name__=__name__, METADATA=METADATA, load=lambda: None, predict=predict))
+    return create_app(
+        module=SimpleNamespace(
+            __name__=__name__, METADATA=METADATA, load=lambda: None, predict=predict
+        )
+    )

@@ -47,4 +47,6 @@ def predict(model, frame: pd.DataFrame):
     )
     if features.empty:  # lightgbm rejects it
         return {"visitors": []}
-    return {"visitors": model.predict(features, validate_features=True)}  # otherwise, columns are matched by position
+    return {
+        "visitors": model.predict(features, validate_features=True)
+    }  # otherwise, columns are matched by position

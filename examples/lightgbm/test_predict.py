@@ -42,7 +42,9 @@ def test_weekdays_and_holidays(infer: Infer) -> None:
     """Also after the training period, there are few visitors on Mondays and many on Saturdays and holidays."""
     assert visitors(infer, MONDAY) < 10
     assert visitors(infer, SATURDAY) > 600
-    assert visitors(infer, datetime(2026, 5, 1), holiday=True) > 2 * visitors(infer, datetime(2026, 4, 30))
+    assert visitors(infer, datetime(2026, 5, 1), holiday=True) > 2 * visitors(
+        infer, datetime(2026, 4, 30)
+    )
 
 
 def test_example_request() -> None:
@@ -57,7 +59,9 @@ def test_example_request() -> None:
 def test_offset_is_converted_to_utc(infer: Infer) -> None:
     """A datetime with an offset counts as its day in UTC."""
     sunday = datetime(2026, 6, 8, 1, tzinfo=timezone(timedelta(hours=2)))
-    assert visitors(infer, sunday) == visitors(infer, datetime(2026, 6, 7)) != visitors(infer, MONDAY)
+    assert (
+        visitors(infer, sunday) == visitors(infer, datetime(2026, 6, 7)) != visitors(infer, MONDAY)
+    )
 
 
 def test_empty_batch(infer: Infer) -> None:
@@ -74,15 +78,22 @@ def test_missing_temperature(infer: Infer) -> None:
 def test_rejects_invalid_dates(infer: Infer, text: str) -> None:
     """An invalid date is rejected with an error that names the expected format."""
     day = RequestInput("day", "BYTES", data=[text], parameters={"content_type": "str"})
-    others = [RequestInput("temperature", "FP64", data=[20]), RequestInput("holiday", "BOOL", data=[False])]
-    with pytest.raises(InvalidInput, match='Input "day": invalid data. Expected a datetime in ISO 8601'):
+    others = [
+        RequestInput("temperature", "FP64", data=[20]),
+        RequestInput("holiday", "BOOL", data=[False]),
+    ]
+    with pytest.raises(
+        InvalidInput, match='Input "day": invalid data. Expected a datetime in ISO 8601'
+    ):
         infer(InferenceRequest([day, *others]))
 
 
 def test_rejects_missing_day(infer: Infer) -> None:
     """A missing day is rejected in a data frame and in JSON."""
     with pytest.raises(InvalidInput, match="Day: missing or out of range"):
-        infer(pd.DataFrame({"day": pd.to_datetime([None]), "temperature": [20.0], "holiday": [False]}))
+        infer(
+            pd.DataFrame({"day": pd.to_datetime([None]), "temperature": [20.0], "holiday": [False]})
+        )
     null = json.loads((EXAMPLE / "request.json").read_bytes())
     null["inputs"][0]["data"][0] = None
     answer = create_app().test_client().post(f"/v2/models/{METADATA.name}/infer", json=null)
@@ -91,5 +102,7 @@ def test_rejects_missing_day(infer: Infer) -> None:
 
 def test_rejects_another_datatype(infer: Infer) -> None:
     """A temperature that is text is rejected."""
-    with pytest.raises(InvalidInput, match='Input "temperature": invalid datatype. Expected FP64, got BYTES'):
+    with pytest.raises(
+        InvalidInput, match='Input "temperature": invalid datatype. Expected FP64, got BYTES'
+    ):
         infer(pd.DataFrame({"day": [SATURDAY], "temperature": ["warm"], "holiday": [False]}))

@@ -26,10 +26,16 @@ def make_visitors() -> pd.DataFrame:
     season = np.cos((days.day_of_year - 200) / 365 * 2 * np.pi)
     temperature = (10 + 9 * season + chance.normal(0, 4, len(days))).round(1)
     holiday = days.strftime("%m-%d").isin(HOLIDAYS)
-    expected = np.where(holiday & (days.day_of_week > 0), 600, USUAL[days.day_of_week]) * (1 + 0.2 * season)
-    visitors = chance.poisson(expected * np.where(temperature > 24, 0.7, 1))  # few visitors on hot days
+    expected = np.where(holiday & (days.day_of_week > 0), 600, USUAL[days.day_of_week]) * (
+        1 + 0.2 * season
+    )
+    visitors = chance.poisson(
+        expected * np.where(temperature > 24, 0.7, 1)
+    )  # few visitors on hot days
     temperature = np.where(chance.random(len(days)) < 0.05, np.nan, temperature)
-    return pd.DataFrame({"day": days, "temperature": temperature, "holiday": holiday, "visitors": visitors})
+    return pd.DataFrame(
+        {"day": days, "temperature": temperature, "holiday": holiday, "visitors": visitors}
+    )
 
 
 def train(visitors: pd.DataFrame) -> lgb.Booster:

@@ -41,8 +41,14 @@ def predict(model, inputs):
         inputs = inputs["input-1"]
     try:
         return model.predict(inputs)
-    except mlflow.MlflowException as error:  # the signature does not allow the input, and the context has the reason
-        raise InvalidInput("data does not match the signature", got=str(error.__context__ or error)) from None
+    except (
+        mlflow.MlflowException
+    ) as error:  # the signature does not allow the input, and the context has the reason
+        raise InvalidInput(
+            "data does not match the signature", got=str(error.__context__ or error)
+        ) from None
 
 
-predict.__annotations__["inputs"] = dict[str, np.ndarray] if SIGNATURE.inputs.is_tensor_spec() else pd.DataFrame
+predict.__annotations__["inputs"] = (
+    dict[str, np.ndarray] if SIGNATURE.inputs.is_tensor_spec() else pd.DataFrame
+)

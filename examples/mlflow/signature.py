@@ -28,7 +28,13 @@ logger = logging.getLogger(__name__)
 __all__ = ["by_input", "declared", "mlflow", "read_model"]
 
 # Types of MLflow columns: datatypes of numbers, and content types of BYTES.
-NUMBERS = {"boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64"}
+NUMBERS = {
+    "boolean": "BOOL",
+    "integer": "INT32",
+    "long": "INT64",
+    "float": "FP32",
+    "double": "FP64",
+}
 TEXTS = {"string": "str", "datetime": "datetime", "binary": "np"}
 
 
@@ -37,14 +43,19 @@ def read_model(folder: str) -> mlflow.models.Model:
     model = mlflow.models.Model.load(folder)
     if model.signature and model.signature.inputs and model.signature.outputs:
         return model
-    raise ConfigurationError("the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one")
+    raise ConfigurationError(
+        "the model's signature lacks inputs or outputs; mlflow.models.infer_signature() makes one"
+    )
 
 
 def declared(schema: Schema, kind: str) -> list[MetadataTensor]:
     """Return the tensors of METADATA for a schema. Unnamed ones are called input-1, output-1 and so on."""
     tensors = []
     for number, spec in enumerate(schema, 1):
-        name, column = f"{kind}-{number}" if spec.name in (None, "") else str(spec.name), repr(spec.type)
+        name, column = (
+            f"{kind}-{number}" if spec.name in (None, "") else str(spec.name),
+            repr(spec.type),
+        )
         if isinstance(spec, TensorSpec):
             text = "str" if spec.type.kind in "OU" else None
             tensors.append(MetadataTensor(name, datatype_name(spec.type), list(spec.shape), text))
@@ -65,6 +76,13 @@ def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
     if not isinstance(given, dict) or given.keys() != set(names):
         if given is not None:
             what = join_names(given) if isinstance(given, dict) else type(given).__name__
-            logger.warning("the model's input_example has %s, its signature %s: left out", what, join_names(names))
+            logger.warning(
+                "the model's input_example has %s, its signature %s: left out",
+                what,
+                join_names(names),
+            )
         return None
-    return {tensor.name: given[name] for tensor, name in zip(declared(schema, "input"), names, strict=True)}
+    return {
+        tensor.name: given[name]
+        for tensor, name in zip(declared(schema, "input"), names, strict=True)
+    }

@@ -41,7 +41,12 @@ def test_metadata_follows_the_signature() -> None:
 def test_all_kinds_of_signatures() -> None:
     """Columns of dates and lists and tensors of text get a content type, and unnamed columns get a name."""
     columns = Schema(
-        [ColSpec("long", "a"), ColSpec("datetime", "b"), ColSpec("binary", "c"), ColSpec(Array("long"), "d")]
+        [
+            ColSpec("long", "a"),
+            ColSpec("datetime", "b"),
+            ColSpec("binary", "c"),
+            ColSpec(Array("long"), "d"),
+        ]
     )
     assert declared(columns, "input") == [
         MetadataTensor("a", "INT64", [-1]),
@@ -49,12 +54,16 @@ def test_all_kinds_of_signatures() -> None:
         MetadataTensor("c", "BYTES", [-1], content_type="np"),
         MetadataTensor("d", "BYTES", [-1], content_type="pd_json"),
     ]
-    tensors = Schema([TensorSpec(np.dtype("float32"), (-1, 28, 28), "x"), TensorSpec(np.dtype("O"), (-1,), "y")])
+    tensors = Schema(
+        [TensorSpec(np.dtype("float32"), (-1, 28, 28), "x"), TensorSpec(np.dtype("O"), (-1,), "y")]
+    )
     assert declared(tensors, "input") == [
         MetadataTensor("x", "FP32", [-1, 28, 28]),
         MetadataTensor("y", "BYTES", [-1], content_type="str"),
     ]
-    assert declared(Schema([ColSpec("double")]), "output") == [MetadataTensor("output-1", "FP64", [-1])]
+    assert declared(Schema([ColSpec("double")]), "output") == [
+        MetadataTensor("output-1", "FP64", [-1])
+    ]
 
 
 def test_example_is_saved_input_example(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,7 +76,9 @@ def test_example_is_saved_input_example(caplog: pytest.LogCaptureFixture) -> Non
     }
     for given, told in (({"species": ["Gentoo"]}, '"species"'), ("a text", "str"), (None, None)):
         assert by_input(given, SIGNATURE.inputs) is None
-        expected = f"the model's input_example has {told}, its signature {join_names(GENTOO)}: left out"
+        expected = (
+            f"the model's input_example has {told}, its signature {join_names(GENTOO)}: left out"
+        )
         assert caplog.messages == [expected] * bool(told)
         caplog.clear()
 
@@ -76,7 +87,9 @@ def test_mean_error(infer: Infer) -> None:
     """On the training data, with a mean mass of 4.2 kg, the mean error is 0.23 kg."""
     penguins = pd.read_csv(FOLDER / "penguins.csv").dropna(subset="body_mass_g")
     answer = infer(penguins.drop(columns="body_mass_g"))
-    assert np.abs(answer["body_mass_g"] - penguins["body_mass_g"]).mean() == pytest.approx(230, abs=5)
+    assert np.abs(answer["body_mass_g"] - penguins["body_mass_g"]).mean() == pytest.approx(
+        230, abs=5
+    )
 
 
 def test_example_request() -> None:
@@ -116,7 +129,9 @@ def test_rejects_columns_of_different_lengths(infer: Infer) -> None:
 
 def test_rejects_columns_outside_signature(infer: Infer) -> None:
     """A column of another type or a missing column is rejected."""
-    with pytest.raises(InvalidInput, match='Input "flipper_length_mm": invalid datatype. Expected FP64, got BYTES'):
+    with pytest.raises(
+        InvalidInput, match='Input "flipper_length_mm": invalid datatype. Expected FP64, got BYTES'
+    ):
         infer(pd.DataFrame(GENTOO | {"flipper_length_mm": ["220"]}))
     with pytest.raises(InvalidInput, match='Input "sex": missing'):
         infer(pd.DataFrame(GENTOO).drop(columns="sex"))

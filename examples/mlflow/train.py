@@ -22,7 +22,13 @@ from mlflow.types import ColSpec, Schema
 
 HERE = Path(__file__).resolve().parent
 SIGNATURE = ModelSignature(
-    Schema([ColSpec("string", "species"), ColSpec("double", "flipper_length_mm"), ColSpec("string", "sex")]),
+    Schema(
+        [
+            ColSpec("string", "species"),
+            ColSpec("double", "flipper_length_mm"),
+            ColSpec("string", "sex"),
+        ]
+    ),
     Schema([ColSpec("double", "body_mass_g")]),
 )
 
@@ -31,7 +37,9 @@ def fit(penguins: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Return the coefficients by name and species."""
     lines: dict[str, dict[str, float]] = {"base": {}, "flipper": {}, "male": {}}
     for species, rows in penguins.dropna().groupby("species"):
-        features = np.column_stack([np.ones(len(rows)), rows["flipper_length_mm"], rows["sex"] == "male"])
+        features = np.column_stack(
+            [np.ones(len(rows)), rows["flipper_length_mm"], rows["sex"] == "male"]
+        )
         solved = np.linalg.lstsq(features, rows["body_mass_g"].to_numpy(), rcond=None)[0]
         for name, value in zip(lines, solved, strict=True):
             lines[name][species] = round(float(value), 3)
@@ -48,7 +56,9 @@ def save(lines: dict[str, dict[str, float]], folder: Path) -> None:
             python_model=HERE / "mass.py",
             artifacts={"lines": str(artifact)},
             signature=SIGNATURE,
-            input_example=pd.DataFrame({"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}),
+            input_example=pd.DataFrame(
+                {"species": ["Gentoo"], "flipper_length_mm": [220.0], "sex": ["female"]}
+            ),
             pip_requirements=["mlflow-skinny", "pandas"],
             mlflow_model=Model(model_uuid=None, utc_time_created="2026-01-01 00:00:00"),
         )

@@ -21,7 +21,9 @@ def read_flowers(path: Path = HERE / "iris.csv") -> tuple[np.ndarray, np.ndarray
     return table[:, :4].astype(np.float64), table[:, 4]
 
 
-def train(features: np.ndarray, species: np.ndarray, steps: int = 5000, rate: float = 0.5) -> dict[str, np.ndarray]:
+def train(
+    features: np.ndarray, species: np.ndarray, steps: int = 5000, rate: float = 0.5
+) -> dict[str, np.ndarray]:
     """Return the weights of the classifier in the format of predict()."""
     labels, codes = np.unique(species, return_inverse=True)
     mean, std = features.mean(axis=0), features.std(axis=0)

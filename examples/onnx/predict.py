@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import os
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's telemetry thread would break forked workers
+os.environ.setdefault(
+    "ORT_DISABLE_TELEMETRY", "1"
+)  # onnxruntime's telemetry thread would break forked workers
 
 import numpy as np
 import onnxruntime
@@ -23,7 +25,10 @@ METADATA = ModelMetadata(
     version="1",
     platform="onnx_onnxv1",
     inputs=[MetadataTensor("image", "BYTES", [-1], content_type="bytes")],
-    outputs=[MetadataTensor("digit", "INT64", [-1]), MetadataTensor("probabilities", "FP32", [-1, 10])],
+    outputs=[
+        MetadataTensor("digit", "INT64", [-1]),
+        MetadataTensor("probabilities", "FP32", [-1, 10]),
+    ],
 )
 EXAMPLE = {  # a zero, for the warm-up call, for the startup message and for the documentation of the API
     "image": [
@@ -39,7 +44,9 @@ def load():
     """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     settings = read_settings()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))
+    options.intra_op_num_threads = (
+        1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))
+    )
     providers = [each for each in PROVIDERS if each in onnxruntime.get_available_providers()]
     return onnxruntime.InferenceSession(settings.model_file("digits.onnx"), options, providers)
 
@@ -50,7 +57,9 @@ def predict(session, image: list[bytes]):
     `image`: PNG files, white on black, sent as base64 text in JSON, and as bytes otherwise.
     """
     rows = [pixels(file, row) for row, file in enumerate(image)]
-    (probabilities,) = session.run(["probabilities"], {"pixels": np.array(rows, np.float32).reshape(-1, 64)})
+    (probabilities,) = session.run(
+        ["probabilities"], {"pixels": np.array(rows, np.float32).reshape(-1, 64)}
+    )
     return {"digit": probabilities.argmax(axis=1), "probabilities": probabilities}
 
 
@@ -62,5 +71,7 @@ def pixels(file: bytes, row: int) -> np.ndarray:
             raise ValueError
         grey = image.convert("L")
     except Exception:  # a damaged file may raise any exception
-        raise InvalidInput(f"Image {row}: invalid file. Expected a PNG up to {LONGEST_SIDE} pixels per side.") from None
+        raise InvalidInput(
+            f"Image {row}: invalid file. Expected a PNG up to {LONGEST_SIDE} pixels per side."
+        ) from None
     return np.asarray(grey.resize((8, 8), Image.Resampling.BOX)) / 255

@@ -58,18 +58,30 @@ def test_example_request() -> None:
 def test_sizes_and_color_modes(infer: Infer, digits: list[list[Image.Image]]) -> None:
     """Images may have any size and color mode, and a batch may mix them."""
     image = digits[3][0]
-    forms = [image, image.resize((64, 64), Image.Resampling.NEAREST), image.convert("RGB"), image.convert("P")]
+    forms = [
+        image,
+        image.resize((64, 64), Image.Resampling.NEAREST),
+        image.convert("RGB"),
+        image.convert("P"),
+    ]
     answer = infer(image=[png(each) for each in forms])
     assert answer["digit"].tolist() == [3, 3, 3, 3]
-    np.testing.assert_allclose(answer["probabilities"], answer["probabilities"][[0, 0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(
+        answer["probabilities"], answer["probabilities"][[0, 0, 0, 0]], atol=1e-6
+    )
 
 
 def test_rejects_base64_as_an_image(infer: Infer, digits: list[list[Image.Image]]) -> None:
     """Base64 text with content type "str" is not decoded and is rejected. JSON that is not base64 is rejected, too."""
     text = base64.b64encode(png(digits[5][0]))
     with pytest.raises(InvalidInput, match="Image 0: invalid file. Expected a PNG"):
-        infer(InferenceRequest([RequestInput("image", "BYTES", [1], [text], {"content_type": "str"})]))
-    with serve(forms=["json"]) as infer_json, pytest.raises(InvalidInput, match='Input "image": invalid base64'):
+        infer(
+            InferenceRequest([RequestInput("image", "BYTES", [1], [text], {"content_type": "str"})])
+        )
+    with (
+        serve(forms=["json"]) as infer_json,
+        pytest.raises(InvalidInput, match='Input "image": invalid base64'),
+    ):
         infer_json(InferenceRequest([RequestInput("image", "BYTES", [1], ["a picture"])]))
 
 
@@ -93,5 +105,7 @@ def test_rejects_invalid_images(infer: Infer, digits: list[list[Image.Image]], f
         "a GIF": gif.getvalue(),
         "too large": png(Image.new("L", (1, 1025))),
     }
-    with pytest.raises(InvalidInput, match="Image 1: invalid file. Expected a PNG up to 1024 pixels per side"):
+    with pytest.raises(
+        InvalidInput, match="Image 1: invalid file. Expected a PNG up to 1024 pixels per side"
+    ):
         infer(image=[good, bad[fault]])

@@ -44,18 +44,26 @@ def to_onnx(network: MLPClassifier) -> ModelProto:
         make_node("Softmax", ["scores"], ["probabilities"], axis=1),
     ]
     named = {"weights": network.coefs_, "bias": network.intercepts_}
-    weights = [from_array(array, f"{name}_{layer}") for name in named for layer, array in enumerate(named[name])]
+    weights = [
+        from_array(array, f"{name}_{layer}")
+        for name in named
+        for layer, array in enumerate(named[name])
+    ]
     pixels = make_tensor_value_info("pixels", TensorProto.FLOAT, ["rows", 64])
     probabilities = make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", 10])
     graph = make_graph(nodes, "digits", [pixels], [probabilities], weights)
-    model = make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)  # for older runtimes, too
+    model = make_model(
+        graph, opset_imports=[make_opsetid("", 17)], ir_version=8
+    )  # for older runtimes, too
     checker.check_model(model, full_check=True)
     return model
 
 
 def sheet(pictures: np.ndarray, digits: np.ndarray, columns: int = 30) -> Image.Image:
     """Return an image with one row of `columns` images for each digit."""
-    return Image.fromarray(np.vstack([np.hstack(pictures[digits == digit][:columns]) for digit in range(10)]))
+    return Image.fromarray(
+        np.vstack([np.hstack(pictures[digits == digit][:columns]) for digit in range(10)])
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ METADATA = ModelMetadata(
     inputs=[MetadataTensor("history", "FP32", [-1, -1])],
     outputs=[MetadataTensor("forecast", "FP32", [-1, 12])],
 )
-EXAMPLE = {"history": [[50 + month for month in range(24)]]}  # for the warm-up and the startup message
+EXAMPLE = {
+    "history": [[50 + month for month in range(24)]]
+}  # for the warm-up and the startup message
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FEWEST, MOST = 24, 120  # minimum number of months, and maximum number of months that the model uses
 
@@ -53,7 +55,11 @@ def predict(model, history: np.ndarray):
     `history`: monthly values in chronological order, one row per series, [rows, 24 or more].
     """
     if history.shape[1] < FEWEST:
-        raise InvalidInput(subject="history", expected=f"at least {FEWEST} months", got=history.shape[1])
+        raise InvalidInput(
+            subject="history", expected=f"at least {FEWEST} months", got=history.shape[1]
+        )
     if not (np.isfinite(history) & (history > 0)).all():
-        raise InvalidInput("History: invalid data. Expected positive numbers without missing values.")
+        raise InvalidInput(
+            "History: invalid data. Expected positive numbers without missing values."
+        )
     return {"forecast": model(torch.from_numpy(history[:, -MOST:]).to(DEVICE)).cpu().numpy()}

@@ -52,7 +52,9 @@ def test_example_request(infer: Infer, passengers: np.ndarray) -> None:
     assert answer.status_code == 200, answer.text
     forecast = answer.json["outputs"][0]["data"]
     assert error(np.array(forecast), passengers[120:132]) < 0.05
-    np.testing.assert_allclose(forecast, infer(history=[passengers[96:120]])["forecast"][0], rtol=1e-4)
+    np.testing.assert_allclose(
+        forecast, infer(history=[passengers[96:120]])["forecast"][0], rtol=1e-4
+    )
 
 
 def test_forecast_scales_with_history(infer: Infer, passengers: np.ndarray) -> None:
@@ -91,5 +93,8 @@ def test_rejects_invalid_figures(infer: Infer, bad: float) -> None:
 
 def test_rejects_infinity() -> None:
     """An infinite figure is rejected. JSON cannot carry one."""
-    with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="Expected positive numbers"):
+    with (
+        serve(forms=["binary", "grpc"]) as infer,
+        pytest.raises(InvalidInput, match="Expected positive numbers"),
+    ):
         infer(history=[[np.inf] + [100] * 23])

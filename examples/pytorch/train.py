@@ -23,7 +23,9 @@ TRAINING = 120
 
 def read_passengers() -> torch.Tensor:
     """Return the series, [144]."""
-    return torch.from_numpy(np.loadtxt(HERE / "passengers.csv", np.float32, delimiter=",", skiprows=1, usecols=1))
+    return torch.from_numpy(
+        np.loadtxt(HERE / "passengers.csv", np.float32, delimiter=",", skiprows=1, usecols=1)
+    )
 
 
 def windows(series: torch.Tensor, months: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,7 +42,9 @@ def train(series: torch.Tensor, steps: int = 300) -> Forecaster:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = torch.stack([(model(past) / future).log().square().mean() for past, future in batches]).sum()
+        loss = torch.stack(
+            [(model(past) / future).log().square().mean() for past, future in batches]
+        ).sum()
         loss.backward()
         optimizer.step()
     return model

@@ -41,7 +41,9 @@ EXAMPLE = {  # inputs for the warm-up call, for the startup message and for the 
 
 def load():
     """Load and return the model, the first argument of predict(). Called once per worker at startup."""
-    with warnings.catch_warnings():  # a pickle requires the version that wrote it: pin that version in setup.cfg
+    with (
+        warnings.catch_warnings()
+    ):  # a pickle requires the version that wrote it: pin that version in setup.cfg
         warnings.simplefilter("error", InconsistentVersionWarning)
         return joblib.load(model_file("penguins.joblib"))
 
@@ -52,7 +54,9 @@ def predict(model, frame: pd.DataFrame):
     A missing value is NaN. Clients send null for it, or "" for text if they do not send JSON.
     """
     if np.isinf(frame[NUMBERS]).any(axis=None):
-        raise InvalidInput(f"Invalid {', '.join(NUMBERS)}. Expected finite numbers, or NaN for a missing value.")
+        raise InvalidInput(
+            f"Invalid {', '.join(NUMBERS)}. Expected finite numbers, or NaN for a missing value."
+        )
     if frame.empty:  # scikit-learn rejects an empty frame
         return {"species": [], "probabilities": np.empty((0, 3))}
     frame[WORDS] = frame[WORDS].fillna("")

@@ -63,7 +63,9 @@ def test_missing_text(infer: Infer) -> None:
 
 def test_all_values_missing(infer: Infer) -> None:
     """A row with only missing values gets a prediction."""
-    nothing = {tensor.name: [""] if tensor.datatype == "BYTES" else [np.nan] for tensor in METADATA.inputs}
+    nothing = {
+        tensor.name: [""] if tensor.datatype == "BYTES" else [np.nan] for tensor in METADATA.inputs
+    }
     assert infer(**nothing)["species"] == ["Adelie"]
 
 
@@ -83,7 +85,10 @@ def test_empty_batch(infer: Infer) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"body_mass_g": [[3750.0, 3800.0]]}, 'Input "body_mass_g": invalid shape. Expected \\[-1\\], got \\[1,2\\]'),
+        (
+            {"body_mass_g": [[3750.0, 3800.0]]},
+            'Input "body_mass_g": invalid shape. Expected \\[-1\\], got \\[1,2\\]',
+        ),
         ({"body_mass_g": [3750.0, 3800.0]}, "Columns have different numbers of rows"),
     ],
 )
@@ -100,5 +105,8 @@ def test_rejects_missing_column(infer: Infer) -> None:
 
 def test_rejects_infinity() -> None:
     """An infinite value is rejected. JSON cannot carry one."""
-    with serve(forms=["binary", "grpc"]) as infer, pytest.raises(InvalidInput, match="Expected finite numbers"):
+    with (
+        serve(forms=["binary", "grpc"]) as infer,
+        pytest.raises(InvalidInput, match="Expected finite numbers"),
+    ):
         infer(**PENGUIN | {"body_mass_g": [np.inf]})

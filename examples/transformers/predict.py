@@ -20,9 +20,14 @@ METADATA = ModelMetadata(
     version="1",
     platform="transformers_safetensors",
     inputs=[MetadataTensor("text", "BYTES", [-1], content_type="str")],
-    outputs=[MetadataTensor("label", "BYTES", [-1], content_type="str"), MetadataTensor("score", "FP32", [-1])],
+    outputs=[
+        MetadataTensor("label", "BYTES", [-1], content_type="str"),
+        MetadataTensor("score", "FP32", [-1]),
+    ],
 )
-EXAMPLE = {"text": ["Why was my credit card charged twice?"]}  # for the warm-up and the startup message
+EXAMPLE = {
+    "text": ["Why was my credit card charged twice?"]
+}  # for the warm-up and the startup message
 TOKENIZING = Lock()
 
 
@@ -31,7 +36,9 @@ def load():
     disable_progress_bar()
     folder = model_file("tokenizer.json").parent
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
+    return tokenizer, AutoModelForSequenceClassification.from_pretrained(
+        folder, local_files_only=True
+    ).eval()
 
 
 @torch.inference_mode()
@@ -48,4 +55,7 @@ def predict(model, text: list[str]):
     with TOKENIZING:  # a call changes the tokenizer's options for every thread
         tokens = tokenizer(text, padding=True, truncation=True, return_tensors="pt")
     scores, best = classifier(**tokens).logits.softmax(dim=-1).max(dim=-1)
-    return {"label": [classifier.config.id2label[index] for index in best.tolist()], "score": scores.numpy()}
+    return {
+        "label": [classifier.config.id2label[index] for index in best.tolist()],
+        "score": scores.numpy(),
+    }

@@ -37,7 +37,10 @@ def test_accuracy(infer: Infer, messages: list[dict[str, str]], part: str, right
     """The model is correct for all 100 messages that it was trained on, and for 17 of 20 others."""
     rows = [row for row in messages if row["part"] == part]
     answer = infer(text=[row["text"] for row in rows])
-    assert sum(label == row["label"] for label, row in zip(answer["label"], rows, strict=True)) == right
+    assert (
+        sum(label == row["label"] for label, row in zip(answer["label"], rows, strict=True))
+        == right
+    )
     assert ((answer["score"] > 0.25) & (answer["score"] <= 1)).all()
 
 
@@ -91,13 +94,21 @@ def test_concurrent_requests(infer: Infer, messages: list[dict[str, str]]) -> No
 
 def test_rejects_null() -> None:
     """A null in JSON is rejected."""
-    with serve(forms=["json"]) as infer, pytest.raises(InvalidInput, match="Text: missing value. Expected text"):
+    with (
+        serve(forms=["json"]) as infer,
+        pytest.raises(InvalidInput, match="Text: missing value. Expected text"),
+    ):
         infer(text=["Where is my parcel?", None])
 
 
 def test_rejects_other_types(infer: Infer) -> None:
     """Numbers, and bytes that are not UTF-8, are rejected."""
-    with pytest.raises(InvalidInput, match='Input "text": invalid datatype. Expected BYTES, got FP32'):
+    with pytest.raises(
+        InvalidInput, match='Input "text": invalid datatype. Expected BYTES, got FP32'
+    ):
         infer(InferenceRequest([RequestInput("text", "FP32", [1], [1.0])]))
-    with serve(forms=["binary", "grpc"]) as infer_bytes, pytest.raises(InvalidInput, match="not UTF-8 text"):
+    with (
+        serve(forms=["binary", "grpc"]) as infer_bytes,
+        pytest.raises(InvalidInput, match="not UTF-8 text"),
+    ):
         infer_bytes(InferenceRequest([RequestInput("text", "BYTES", [1], [b"\xff"])]))

@@ -16,7 +16,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 HERE = Path(__file__).resolve().parent
-SPECIAL = {name: f"[{name[:-6].upper()}]" for name in ("pad_token", "unk_token", "cls_token", "sep_token")}
+SPECIAL = {
+    name: f"[{name[:-6].upper()}]" for name in ("pad_token", "unk_token", "cls_token", "sep_token")
+}
 LONGEST = 64
 
 
@@ -29,10 +31,19 @@ def read_messages(part: str = "train") -> tuple[list[str], list[str]]:
 
 def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """Return a BERT tokenizer with the words in `texts` as its pieces, and their letters for unknown words."""
-    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    words = {word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
+    normalizer, splitter = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    words = {
+        word
+        for text in texts
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
+    }
     letters = sorted(set("".join(words)))
-    pieces = dict.fromkeys([*SPECIAL.values(), *letters, *(f"##{letter}" for letter in letters), *sorted(words)])
+    pieces = dict.fromkeys(
+        [*SPECIAL.values(), *letters, *(f"##{letter}" for letter in letters), *sorted(words)]
+    )
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter

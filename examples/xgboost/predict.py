@@ -22,7 +22,9 @@ METADATA = ModelMetadata(
     ],
 )
 # Inputs for the warm-up call, for the startup message and for the documentation of the API.
-EXAMPLE = {"analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.64, 1.04, 3.92, 1065]]}
+EXAMPLE = {
+    "analysis": [[14.23, 1.71, 2.43, 15.6, 127, 2.8, 3.06, 0.28, 2.29, 5.64, 1.04, 3.92, 1065]]
+}
 
 
 def load():
@@ -35,5 +37,7 @@ def predict(model, analysis: np.ndarray):
 
     `analysis`: the values of a wine in the order of examples/xgboost/wine.csv. NaN (null in JSON) is a missing value.
     """
-    probabilities = model.inplace_predict(analysis).reshape(-1, 3)  # without rows, the shape is [0], not [0, 3]
+    probabilities = model.inplace_predict(analysis).reshape(
+        -1, 3
+    )  # without rows, the shape is [0], not [0, 3]
     return {"cultivar": probabilities.argmax(axis=1), "probabilities": probabilities}

@@ -41,7 +41,9 @@ def test_missing_values(infer: Infer, wines: np.ndarray) -> None:
     analyses[:, -4:] = np.nan
     answer = infer(analysis=analyses)
     assert (answer["cultivar"] == wines[:, -1]).sum() == 172
-    assert (infer(analysis=np.nan_to_num(analyses))["probabilities"] != answer["probabilities"]).any()
+    assert (
+        infer(analysis=np.nan_to_num(analyses))["probabilities"] != answer["probabilities"]
+    ).any()
 
 
 def test_all_values_missing(infer: Infer) -> None:

@@ -46,7 +46,11 @@ def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any]
         wait_for(place / "go")
         return name
 
-    return create_app(module=models.model(inputs, [MetadataTensor("done", "BYTES", [1])], predict, load, **functions))
+    return create_app(
+        module=models.model(
+            inputs, [MetadataTensor("done", "BYTES", [1])], predict, load, **functions
+        )
+    )
 
 
 def loading() -> Flask:
@@ -176,7 +180,10 @@ def without_epoll() -> Flask:
 
 def measuring() -> Flask:
     """Return a service that returns the mean of each image in an FP32 tensor."""
-    tensors = [MetadataTensor("image", "FP32", [-1, 3, 224, 224])], [MetadataTensor("mean", "FP32", [-1])]
+    tensors = (
+        [MetadataTensor("image", "FP32", [-1, 3, 224, 224])],
+        [MetadataTensor("mean", "FP32", [-1])],
+    )
     return create_app(module=models.model(*tensors, lambda _, image: image.mean(axis=(1, 2, 3))))
 
 
@@ -218,7 +225,9 @@ def logging_echo() -> Flask:
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         if x[0] == b"talk":
-            logging.getLogger("model").info("about %s", FORGED, extra={"size": len(x), "text": FORGED})
+            logging.getLogger("model").info(
+                "about %s", FORGED, extra={"size": len(x), "text": FORGED}
+            )
             logging.getLogger("model").info("%d", "no number")
             warnings.warn(FORGED, stacklevel=1)
             thread = threading.Thread(target=lambda: [][0])
@@ -229,7 +238,9 @@ def logging_echo() -> Flask:
         return x
 
     return create_app(
-        module=models.model([MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "BYTES", [-1])], predict)
+        module=models.model(
+            [MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "BYTES", [-1])], predict
+        )
     )
 
 
@@ -261,7 +272,10 @@ def versioned() -> Flask:
     FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB.
     """
     data_plane.LOG_SECONDS = 0.1  # interval of log messages during load()
-    outputs = [MetadataTensor("y", "FP32", [-1]), MetadataTensor("word", "BYTES", [1], content_type="str")]
+    outputs = [
+        MetadataTensor("y", "FP32", [-1]),
+        MetadataTensor("word", "BYTES", [1], content_type="str"),
+    ]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
 
     def load() -> dict[str, Any]:
@@ -288,7 +302,9 @@ def versioned() -> Flask:
         assert model["weights"].sum() == 2**23
         return {"y": x, "word": [model["word"]], "pid": np.array([os.getpid()])}
 
-    return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load))
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
+    )
 
 
 def short_timeouts() -> Flask:

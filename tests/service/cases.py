@@ -76,15 +76,27 @@ ELEMENTS: list = [
     ("INT8", "[-128, 127, -1.0, -0.0]", "[-128,127,-1,0]"),
     ("INT16", "[-32768, 32767]", "[-32768,32767]"),
     ("INT32", "[-2147483648, 2147483647]", "[-2147483648,2147483647]"),
-    ("INT64", "[-9223372036854775808, 9223372036854775807]", "[-9223372036854775808,9223372036854775807]"),
+    (
+        "INT64",
+        "[-9223372036854775808, 9223372036854775807]",
+        "[-9223372036854775808,9223372036854775807]",
+    ),
     ("INT64", "[9007199254740993, 1.0]", "[9007199254740993,1]"),
     ("FP16", "[65504, 65519.9, -65504, 0.5, 1]", "[65504.0,65504.0,-65504.0,0.5,1.0]"),
     ("FP16", "[null, -0.0, 1e-30]", "[null,-0.0,0.0]"),
-    ("BF16", "[0.1, 257, 1.00390625, 1.01171875, 1.00390625000001]", "[0.100097656,256.0,1.0,1.015625,1.0078125]"),
+    (
+        "BF16",
+        "[0.1, 257, 1.00390625, 1.01171875, 1.00390625000001]",
+        "[0.100097656,256.0,1.0,1.015625,1.0078125]",
+    ),
     ("BF16", "[3.396e38, null, -0.0, 4.6e-41, 1e-46]", "[3.3895314e38,null,-0.0,9.1835e-41,0.0]"),
     ("FP32", "[25.12, 0.1, 16777217, null]", "[25.12,0.1,16777216.0,null]"),
     ("FP32", "[3.4028234663852886e38, 1e-46]", "[3.4028235e38,0.0]"),
-    ("FP64", "[0.1, 1e308, 5e-324, null, 18446744073709551615]", "[0.1,1e308,5e-324,null,18446744073709551616.0]"),
+    (
+        "FP64",
+        "[0.1, 1e308, 5e-324, null, 18446744073709551615]",
+        "[0.1,1e308,5e-324,null,18446744073709551616.0]",
+    ),
     ("BYTES", '["", "a", "\\u0000", "\\ud83c\\udf37"]', '["","a","\\u0000","🌷"]'),
 ]
 
@@ -140,7 +152,18 @@ INVALID_ELEMENTS: list = [
 ]
 
 # Texts that JSON does not allow as numbers, and numbers that overflow (R12).
-NO_NUMBERS: list = ["NaN", "Infinity", "-Infinity", "1e400", "-1e999", "+1", ".5", "1.", "01", "0x1"]
+NO_NUMBERS: list = [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e400",
+    "-1e999",
+    "+1",
+    ".5",
+    "1.",
+    "01",
+    "0x1",
+]
 
 # Values of Content-Type, all of which are ignored (R18).
 CONTENT_TYPES: list = [
@@ -156,10 +179,27 @@ CONTENT_TYPES: list = [
 ]
 
 # Values of Content-Encoding that are rejected (R18).
-UNKNOWN_CODINGS: list = ["br", "zstd", "compress", "gzip, br", "br, gzip", "x", "gzip;q=1", "chunked", "*"]
+UNKNOWN_CODINGS: list = [
+    "br",
+    "zstd",
+    "compress",
+    "gzip, br",
+    "br, gzip",
+    "x",
+    "gzip;q=1",
+    "chunked",
+    "*",
+]
 
 # Values of Accept-Encoding that request a compressed response (R18).
-ACCEPTED: list = ["gzip", "deflate", "gzip, deflate, br", "br;q=1, gzip;q=0.1", "identity;q=0.5, deflate", "GZIP"]
+ACCEPTED: list = [
+    "gzip",
+    "deflate",
+    "gzip, deflate, br",
+    "br;q=1, gzip;q=0.1",
+    "identity;q=0.5, deflate",
+    "GZIP",
+]
 
 # Values of Accept-Encoding that do not (R18).
 NOT_ACCEPTED: list = [None, "", "br", "identity", "gzip;q=0", "gzip;q=0, deflate;q=0.0", "nonsense"]
@@ -233,7 +273,10 @@ TORN_BYTES: list = [
     (pack("BYTES", ["a", "b"]) + b"\0", "Expected at least 15 bytes for its elements, got 11"),
     (pack("BYTES", ["a"]) + b"\0\0\0", "Expected at least 12 bytes for its elements, got 8"),
     (struct.pack("<I", 2**32 - 1), "Expected at least 4294967299 bytes for its elements, got 4"),
-    (struct.pack("<I", 2**32 - 1) + b"ab", "Expected at least 4294967299 bytes for its elements, got 6"),
+    (
+        struct.pack("<I", 2**32 - 1) + b"ab",
+        "Expected at least 4294967299 bytes for its elements, got 6",
+    ),
     (struct.pack(">I", 1) + b"a", "Expected at least 16777220 bytes for its elements, got 5"),
     (b"ab", "Expected at least 6 bytes for its elements, got 2"),
 ]

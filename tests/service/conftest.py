@@ -41,7 +41,9 @@ class Service:
     def server(self) -> Server:
         with self.starting:
             if self._server is None:
-                self._server = Server(self.plane, self.settings, self.app.extensions["service"].metrics.statistics)
+                self._server = Server(
+                    self.plane, self.settings, self.app.extensions["service"].metrics.statistics
+                )
                 self._server.start()
             return self._server
 
@@ -50,8 +52,13 @@ class Service:
         server = self.server
         with self.starting:
             if self._channel is None:
-                unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-                self._channel = grpc.insecure_channel(f"{self.settings.host}:{server.port}", unlimited)
+                unlimited = [
+                    ("grpc.max_receive_message_length", -1),
+                    ("grpc.max_send_message_length", -1),
+                ]
+                self._channel = grpc.insecure_channel(
+                    f"{self.settings.host}:{server.port}", unlimited
+                )
             return self._channel
 
     @property
@@ -89,7 +96,9 @@ class Forms(dict[str, Any]):
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Escape lone surrogates in logs, because pytest-xdist cannot send them from one process to another."""
     report = yield
-    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
     return report
 
 

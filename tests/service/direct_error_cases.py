@@ -43,7 +43,9 @@ def moments(*texts: Any) -> RequestInput:
     return RequestInput("x", "BYTES", data=list(texts), parameters={"content_type": "datetime"})
 
 
-def predictor(content_type: str | None = None, example: Any = None, missing: str | None = None) -> ModelAdapter:
+def predictor(
+    content_type: str | None = None, example: Any = None, missing: str | None = None
+) -> ModelAdapter:
     metadata = MetadataTensor("x", "FP32", [-1], content_type, missing)
     module = models.model([metadata], [metadata], lambda _, x: x)
     module.EXAMPLE = example
@@ -57,7 +59,11 @@ def recursive() -> list[Any]:
 
 
 def output(**members: Any) -> dict[str, Any]:
-    return {"outputs": [{"name": SECRET, "datatype": "BYTES", "shape": [1], "data": [SECRET], **members}]}
+    return {
+        "outputs": [
+            {"name": SECRET, "datatype": "BYTES", "shape": [1], "data": [SECRET], **members}
+        ]
+    }
 
 
 def environ_of(body: bytes | None, length: int) -> dict[str, Any]:
@@ -67,7 +73,9 @@ def environ_of(body: bytes | None, length: int) -> dict[str, Any]:
 
 MATRIX = models.echo("FP32", [-1, -1])
 DIRECT = [
-    Direct("array without a datatype", lambda: NumpyCodec.encode_input(SECRET, np.array([NUMBER * 1j]))),
+    Direct(
+        "array without a datatype", lambda: NumpyCodec.encode_input(SECRET, np.array([NUMBER * 1j]))
+    ),
     Direct("first tensor", lambda: NumpyRequestCodec.decode_request(InferenceRequest([]))),
     Direct("None in base64", lambda: Base64Codec.encode_input(SECRET, [SECRET, None])),
     Direct("object in datetime", lambda: DatetimeCodec.encode_input(SECRET, [NUMBER])),
@@ -75,35 +83,79 @@ DIRECT = [
     Direct("recursion in pd_json", lambda: PandasJsonCodec.encode_input(SECRET, [recursive()])),
     Direct("scalar column", lambda: frame_of(RequestInput(SECRET, "FP32", [], NUMBER))),
     Direct("null in a column of datetimes", lambda: frame_of(moments(None))),
-    Direct("datetimes with and without an offset", lambda: frame_of(moments("2026-01-01", "2026-01-01T00:00Z"))),
     Direct(
-        "columns of two lengths", lambda: frame_of(moments("2026-01-01"), RequestInput(SECRET, "FP32", data=[1, 2]))
+        "datetimes with and without an offset",
+        lambda: frame_of(moments("2026-01-01", "2026-01-01T00:00Z")),
     ),
-    Direct("column without a text as name", lambda: PandasCodec.encode_request(pd.DataFrame({NUMBER: [1]}))),
+    Direct(
+        "columns of two lengths",
+        lambda: frame_of(moments("2026-01-01"), RequestInput(SECRET, "FP32", data=[1, 2])),
+    ),
+    Direct(
+        "column without a text as name",
+        lambda: PandasCodec.encode_request(pd.DataFrame({NUMBER: [1]})),
+    ),
     Direct(
         "two columns of one name",
         lambda: PandasCodec.encode_request(pd.DataFrame([[1, 2]], columns=[SECRET, SECRET])),
     ),
-    Direct("JSON of an object", lambda: InferenceRequest([], parameters={SECRET: {NUMBER}}).to_json()),
+    Direct(
+        "JSON of an object", lambda: InferenceRequest([], parameters={SECRET: {NUMBER}}).to_json()
+    ),
     Direct("tensor without data", lambda: RequestInput(SECRET, "FP32", [1])),
     Direct("error of a server", lambda: InferenceResponse.from_dict({"error": ""})),
     Direct("error of a server, as an argument", lambda: InferenceResponse(error="")),
     Direct("no response", lambda: InferenceResponse.from_dict([SECRET])),
     Direct("response without a name", lambda: InferenceResponse.from_dict({"outputs": [SECRET]})),
-    Direct("response with odd parameters", lambda: InferenceResponse.from_dict(output(parameters=SECRET))),
-    Direct("message with half a pair", lambda: converters.write_request(InferenceRequest([], id=f"{SECRET}\ud800"))),
-    Direct("message with an object", lambda: converters.write_request(InferenceRequest([], parameters={SECRET: []}))),
-    Direct("predict() that does not return in time", lambda: TimeLimit(Event().wait, 0.01)(0.5), PredictTimeout),
-    Direct("body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)),
+    Direct(
+        "response with odd parameters",
+        lambda: InferenceResponse.from_dict(output(parameters=SECRET)),
+    ),
+    Direct(
+        "message with half a pair",
+        lambda: converters.write_request(InferenceRequest([], id=f"{SECRET}\ud800")),
+    ),
+    Direct(
+        "message with an object",
+        lambda: converters.write_request(InferenceRequest([], parameters={SECRET: []})),
+    ),
+    Direct(
+        "predict() that does not return in time",
+        lambda: TimeLimit(Event().wait, 0.01)(0.5),
+        PredictTimeout,
+    ),
+    Direct(
+        "body that ends early", lambda: read_body(environ_of(SECRET.encode(), len(SECRET) + 1), 100)
+    ),
     Direct("body that cannot be read", lambda: read_body(environ_of(None, 1), 100)),
-    Direct("body over the limit", lambda: read_body(environ_of(SECRET.encode(), 101), 100), PayloadTooLarge),
-    Direct("raw data for two inputs", lambda: read_raw(SECRET.encode(), models.two_by_two().METADATA, ())),
-    Direct("raw data without a byte", lambda: read_raw(b"", models.echo("FP32", [-1]).METADATA, ())),
-    Direct("raw data in two variable dimensions", lambda: read_raw(SECRET.encode(), MATRIX.METADATA, ())),
+    Direct(
+        "body over the limit",
+        lambda: read_body(environ_of(SECRET.encode(), 101), 100),
+        PayloadTooLarge,
+    ),
+    Direct(
+        "raw data for two inputs",
+        lambda: read_raw(SECRET.encode(), models.two_by_two().METADATA, ()),
+    ),
+    Direct(
+        "raw data without a byte", lambda: read_raw(b"", models.echo("FP32", [-1]).METADATA, ())
+    ),
+    Direct(
+        "raw data in two variable dimensions",
+        lambda: read_raw(SECRET.encode(), MATRIX.METADATA, ()),
+    ),
     Direct("marshmallow without an object", lambda: validate_request(SECRET)),
     Direct("marshmallow without inputs", lambda: validate_request({SECRET: NUMBER})),
     Direct("metadata with text in FP32", lambda: predictor("str"), ConfigurationError),
-    Direct("metadata with a missing value in FP32", lambda: predictor(missing=SECRET), ConfigurationError),
+    Direct(
+        "metadata with a missing value in FP32",
+        lambda: predictor(missing=SECRET),
+        ConfigurationError,
+    ),
     Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), ConfigurationError),
-    Direct("EXAMPLE with an unknown input", lambda: predictor(example={SECRET: [1]}), ConfigurationError),
+    Direct(
+        "EXAMPLE with an unknown input",
+        lambda: predictor(example={SECRET: [1]}),
+        ConfigurationError,
+    ),
 ]

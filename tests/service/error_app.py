@@ -15,7 +15,13 @@ import pandas as pd
 from flask import Flask
 
 from app import create_app
-from app.api import InferenceResponse, InputCodec, MetadataTensor, ResponseOutput, register_input_codec
+from app.api import (
+    InferenceResponse,
+    InputCodec,
+    MetadataTensor,
+    ResponseOutput,
+    register_input_codec,
+)
 from app.protocol import errors
 from tests.service import models
 
@@ -30,7 +36,9 @@ def record_sites(record: Callable[[Site], Any]) -> Callable[[], None]:
 
     def recording(self: errors.InferenceError, *args: Any, **options: Any) -> None:
         frame = sys._getframe(1)
-        while frame.f_code.co_filename == errors.__file__ and frame.f_back:  # subclasses may override __init__
+        while (
+            frame.f_code.co_filename == errors.__file__ and frame.f_back
+        ):  # subclasses may override __init__
             frame = frame.f_back
         record((type(self).__name__, frame.f_code.co_filename, frame.f_lineno))
         original(self, *args, **options)
@@ -155,4 +163,6 @@ def create() -> Flask:
     """Return the application. load() waits for the file FOLDER/loaded."""
     register_input_codec(PickyCodec)  # here, and not in the process of the tests
     record_sites(append)
-    return create_app(module=models.model(INPUTS, OUTPUTS, predict, lambda: wait_for_file("loaded")))
+    return create_app(
+        module=models.model(INPUTS, OUTPUTS, predict, lambda: wait_for_file("loaded"))
+    )

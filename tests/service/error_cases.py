@@ -47,7 +47,9 @@ class Client:
 
     def rest(self, body: bytes, path: str = INFER, headers: Any = (), method: str = "POST") -> str:
         """Return the status. `headers` are added to the API key."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.service.http_port, timeout=SECONDS)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.service.http_port, timeout=SECONDS
+        )
         try:
             connection.request(method, path, body, {"x-api-key": KEY, **dict(headers)})
             response = connection.getresponse()
@@ -65,26 +67,41 @@ class Client:
             self.add_message(answer)
             return head.split()[1].decode()
 
-    def rpc(self, body: bytes, method: str = "ModelInfer", metadata: Any = (("x-api-key", KEY),)) -> str:
+    def rpc(
+        self, body: bytes, method: str = "ModelInfer", metadata: Any = (("x-api-key", KEY),)
+    ) -> str:
         """Return the name of the status."""
         call = self.channel.unary_unary(f"/{SERVICE_NAME}/{method}")
         try:
             call(body, timeout=SECONDS, metadata=metadata)
         except grpc.RpcError as error:
-            if any(key == "x-request-id" for key, _ in error.trailing_metadata()):  # otherwise it is grpcio's own
+            if any(
+                key == "x-request-id" for key, _ in error.trailing_metadata()
+            ):  # otherwise it is grpcio's own
                 self.messages.add(error.details())
             return error.code().name
         return "OK"
 
 
-def rest(name: str, status: int, body: Any = b"", path: str = INFER, headers: Any = (), method: str = "POST") -> Case:
+def rest(
+    name: str,
+    status: int,
+    body: Any = b"",
+    path: str = INFER,
+    headers: Any = (),
+    method: str = "POST",
+) -> Case:
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Case(f"rest {name}", str(status), lambda client: client.rest(sent, path, headers, method))
+    return Case(
+        f"rest {name}", str(status), lambda client: client.rest(sent, path, headers, method)
+    )
 
 
 def raw(name: str, status: int, head: bytes, body: bytes) -> Case:
     lines = f"POST {INFER} HTTP/1.1\r\nHost: test\r\nx-api-key: {KEY}\r\n".encode()
-    return Case(f"rest {name}", str(status), lambda client: client.bytes(lines + head + b"\r\n" + body))
+    return Case(
+        f"rest {name}", str(status), lambda client: client.bytes(lines + head + b"\r\n" + body)
+    )
 
 
 def rpc(name: str, status: str, message: Any, method: str = "ModelInfer", **options: Any) -> Case:
@@ -95,9 +112,17 @@ def rpc(name: str, status: str, message: Any, method: str = "ModelInfer", **opti
 MUST = {"name": "must", "shape": [1], "datatype": "FP32", "data": [1]}
 
 
-def tensor(name: str, data: Any, datatype: str = "BYTES", shape: Any = None, **parameters: Any) -> dict[str, Any]:
+def tensor(
+    name: str, data: Any, datatype: str = "BYTES", shape: Any = None, **parameters: Any
+) -> dict[str, Any]:
     shape = [len(data)] if shape is None else shape
-    return {"name": name, "shape": shape, "datatype": datatype, "data": data, "parameters": parameters}
+    return {
+        "name": name,
+        "shape": shape,
+        "datatype": datatype,
+        "data": data,
+        "parameters": parameters,
+    }
 
 
 def sized(name: str, datatype: str, size: Any, shape: Any = (1,), **members: Any) -> dict[str, Any]:
@@ -117,18 +142,24 @@ def action_request(action: str, text: str = SECRET, **members: Any) -> dict[str,
     return infer(tensor("action", [action]), tensor("text", [text]), **members)
 
 
-def binary_request(envelope: dict[str, Any], blob: bytes, length: str | None = None) -> dict[str, Any]:
+def binary_request(
+    envelope: dict[str, Any], blob: bytes, length: str | None = None
+) -> dict[str, Any]:
     """Return the body and the headers of a request with binary data."""
     head = json.dumps(envelope).encode()
     return {
         "body": head + blob,
-        "headers": {"Inference-Header-Content-Length": str(len(head)) if length is None else length},
+        "headers": {
+            "Inference-Header-Content-Length": str(len(head)) if length is None else length
+        },
     }
 
 
 def message(*inputs: Any, outputs: Any = (), raws: Any = (), **fields: Any) -> Any:
     """Return a message whose inputs are (name, datatype, shape, contents)."""
-    made = ModelInferRequest(**{"model_name": "test", "id": SECRET, **fields}, raw_input_contents=raws)
+    made = ModelInferRequest(
+        **{"model_name": "test", "id": SECRET, **fields}, raw_input_contents=raws
+    )
     for name, datatype, shape, contents in inputs:
         made.inputs.add(name=name, datatype=datatype, shape=shape, contents=contents)
     for name in outputs:
@@ -142,7 +173,9 @@ MUST_RPC = ("must", "FP32", [1], {"fp32_contents": [1]})
 
 def action_message(action: str, **fields: Any) -> Any:
     texts = [("action", "BYTES", [1], {"bytes_contents": [action.encode()]})]
-    return message(MUST_RPC, *texts, ("text", "BYTES", [1], {"bytes_contents": [SECRET.encode()]}), **fields)
+    return message(
+        MUST_RPC, *texts, ("text", "BYTES", [1], {"bytes_contents": [SECRET.encode()]}), **fields
+    )
 
 
 def nested_json(levels: int) -> bytes:
@@ -199,12 +232,24 @@ REST = [
     rest("other datatype", BAD, infer(tensor("text", [NUMBER], "INT64"))),
     rest("other shape", BAD, infer(tensor("text", [[SECRET]], shape=[1, 1, 1]))),
     rest("unknown output", BAD, infer(outputs=[{"name": SECRET}])),
-    rest("output requested twice", BAD, infer(outputs=[{"name": "y"}, {"name": "y", "parameters": {"a": SECRET}}])),
+    rest(
+        "output requested twice",
+        BAD,
+        infer(outputs=[{"name": "y"}, {"name": "y", "parameters": {"a": SECRET}}]),
+    ),
     rest("timeout", BAD, infer(parameters={"timeout": SECRET})),
     rest("deadline exceeded", 504, infer(id=SECRET, parameters={"timeout": 1})),
     rest("content type", BAD, infer(tensor("text", [SECRET], content_type=SECRET))),
-    rest("content type of numbers", BAD, infer(tensor("double", [NUMBER], "FP64", content_type="str"))),
-    rest("content type of an output", BAD, infer(outputs=[{"name": "y", "parameters": {"content_type": SECRET}}])),
+    rest(
+        "content type of numbers",
+        BAD,
+        infer(tensor("double", [NUMBER], "FP64", content_type="str")),
+    ),
+    rest(
+        "content type of an output",
+        BAD,
+        infer(outputs=[{"name": "y", "parameters": {"content_type": SECRET}}]),
+    ),
     rest("codec of the project", BAD, infer(tensor("text", [SECRET], content_type="picky"))),
     rest("null", BAD, infer(tensor("octets", [None, SECRET]))),
     rest("base64", BAD, infer(tensor("images", [SECRET]))),
@@ -212,21 +257,53 @@ REST = [
     rest("no datetime", BAD, infer(tensor("moments", [None]))),
     rest("nanoseconds", BAD, infer(tensor("moments", [f"2026-01-01T00:00:00.{NUMBER}Z"]))),
     rest("pd_json", BAD, infer(tensor("text", [SECRET], content_type="pd_json"))),
-    rest("other values", BAD, infer(tensor("moments", [f'"{SECRET}"', "1"], content_type="pd_json"))),
-    rest("both forms", BAD, **binary_request(infer(sized("text", "BYTES", 4, data=[SECRET])), b"1234")),
-    rest("short body", BAD, **binary_request(infer(sized("text", "BYTES", NUMBER)), SECRET.encode())),
+    rest(
+        "other values", BAD, infer(tensor("moments", [f'"{SECRET}"', "1"], content_type="pd_json"))
+    ),
+    rest(
+        "both forms",
+        BAD,
+        **binary_request(infer(sized("text", "BYTES", 4, data=[SECRET])), b"1234"),
+    ),
+    rest(
+        "short body", BAD, **binary_request(infer(sized("text", "BYTES", NUMBER)), SECRET.encode())
+    ),
     rest("long body", BAD, **binary_request(infer(), SECRET.encode())),
     rest("header length", BAD, **binary_request(infer(), b"", SECRET)),
-    rest("bytes of numbers", BAD, **binary_request(infer(sized("big", "INT64", 9)), SECRET[:9].encode())),
-    rest("byte of BOOL", BAD, **binary_request(infer(sized("flag", "BOOL", 13, (13,))), SECRET.encode())),
-    rest("length of an element", BAD, **binary_request(infer(sized("text", "BYTES", 13)), SECRET.encode())),
+    rest(
+        "bytes of numbers",
+        BAD,
+        **binary_request(infer(sized("big", "INT64", 9)), SECRET[:9].encode()),
+    ),
+    rest(
+        "byte of BOOL",
+        BAD,
+        **binary_request(infer(sized("flag", "BOOL", 13, (13,))), SECRET.encode()),
+    ),
+    rest(
+        "length of an element",
+        BAD,
+        **binary_request(infer(sized("text", "BYTES", 13)), SECRET.encode()),
+    ),
     rest("coding", 415, infer(), headers={"Content-Encoding": SECRET}),
     rest("not gzip", BAD, SECRET.encode(), headers={"Content-Encoding": "gzip"}),
-    rest("short gzip", BAD, gzip.compress(SECRET.encode())[:-1], headers={"Content-Encoding": "gzip"}),
+    rest(
+        "short gzip", BAD, gzip.compress(SECRET.encode())[:-1], headers={"Content-Encoding": "gzip"}
+    ),
     rest("members", BAD, gzip.compress(b"") * 10_001, headers={"Content-Encoding": "gzip"}),
-    rest("gzip over the limit", 413, gzip.compress(SECRET.encode() * LIMIT), headers={"Content-Encoding": "gzip"}),
+    rest(
+        "gzip over the limit",
+        413,
+        gzip.compress(SECRET.encode() * LIMIT),
+        headers={"Content-Encoding": "gzip"},
+    ),
     rest("over the limit", 413, SECRET.encode() * (LIMIT // 10)),
-    raw("many chunks", 400, b"Transfer-Encoding: chunked\r\n", b"a\r\n0123456789\r\n" * 80_000 + b"0\r\n\r\n"),
+    raw(
+        "many chunks",
+        400,
+        b"Transfer-Encoding: chunked\r\n",
+        b"a\r\n0123456789\r\n" * 80_000 + b"0\r\n\r\n",
+    ),
     raw("malformed chunk", BAD, b"Transfer-Encoding: chunked\r\n", SECRET.encode() + b"\r\n"),
     raw("cut short", BAD, b"Content-Length: 1000\r\n", SECRET.encode()),
     rest("JSON without UTF-8", BAD, action_request("not UTF-8")),
@@ -253,8 +330,19 @@ GRPC = [
     rpc("unknown version", "NOT_FOUND", message(MUST_RPC, model_version=SECRET)),
     rpc("unknown call", "UNIMPLEMENTED", SECRET.encode(), SECRET),
     rpc("no key", "UNAUTHENTICATED", message(MUST_RPC), metadata=(("x-other", SECRET),)),
-    rpc("wrong key", "UNAUTHENTICATED", message(MUST_RPC), metadata=(("authorization", f"Bearer {SECRET}"),)),
-    rpc("wrong key of an unknown call", "UNAUTHENTICATED", b"", SECRET, metadata=(("x-api-key", SECRET),)),
+    rpc(
+        "wrong key",
+        "UNAUTHENTICATED",
+        message(MUST_RPC),
+        metadata=(("authorization", f"Bearer {SECRET}"),),
+    ),
+    rpc(
+        "wrong key of an unknown call",
+        "UNAUTHENTICATED",
+        b"",
+        SECRET,
+        metadata=(("x-api-key", SECRET),),
+    ),
     rpc("malformed", INVALID, SECRET.encode()),
     rpc("malformed name", INVALID, b"\x0a\x0e\xff" + SECRET.encode(), "ModelReady"),
     rpc("too many inputs", INVALID, b"\x0a\x04test" + b"\x2a\x00" * 70_000),
@@ -264,18 +352,36 @@ GRPC = [
     rpc("raw and contents", INVALID, message(MUST_RPC, raws=[SECRET.encode()])),
     rpc("no contents", INVALID, message(("half", "FP16", [1], {"fp32_contents": [NUMBER]}))),
     rpc("other contents", INVALID, message(("text", "BYTES", [1], {"int_contents": [NUMBER]}))),
-    rpc("count", INVALID, message(("text", "BYTES", [NUMBER], {"bytes_contents": [SECRET.encode()]}))),
-    rpc("unknown datatype", INVALID, message(("text", SECRET, [1], {"bytes_contents": [SECRET.encode()]}))),
+    rpc(
+        "count",
+        INVALID,
+        message(("text", "BYTES", [NUMBER], {"bytes_contents": [SECRET.encode()]})),
+    ),
+    rpc(
+        "unknown datatype",
+        INVALID,
+        message(("text", SECRET, [1], {"bytes_contents": [SECRET.encode()]})),
+    ),
     rpc("dimension", INVALID, message((SECRET, "BYTES", [-NUMBER], {}))),
-    rpc("out of range", INVALID, message(MUST_RPC, ("small", "INT8", [1], {"int_contents": [NUMBER]}))),
+    rpc(
+        "out of range",
+        INVALID,
+        message(MUST_RPC, ("small", "INT8", [1], {"int_contents": [NUMBER]})),
+    ),
     rpc("unknown input", INVALID, message(MUST_RPC, (SECRET, "INT8", [1], {"int_contents": [1]}))),
     rpc("unknown output", INVALID, message(MUST_RPC, outputs=[SECRET])),
     rpc("bytes of numbers", INVALID, message(("big", "INT64", [1], None), raws=[SECRET.encode()])),
-    rpc("length of an element", INVALID, message(("text", "BYTES", [1], None), raws=[SECRET.encode()])),
+    rpc(
+        "length of an element",
+        INVALID,
+        message(("text", "BYTES", [1], None), raws=[SECRET.encode()]),
+    ),
     rpc(
         "not UTF-8",
         INVALID,
-        message(MUST_RPC, ("text", "BYTES", [1], {"bytes_contents": [b"%s\xff" % SECRET.encode()]})),
+        message(
+            MUST_RPC, ("text", "BYTES", [1], {"bytes_contents": [b"%s\xff" % SECRET.encode()]})
+        ),
     ),
     rpc("null in contents", INVALID, action_message("null")),
     rpc("an infinite value is valid", "OK", action_message("infinity")),

@@ -30,11 +30,19 @@ def visible_device() -> Flask:
             time.sleep(0.01)
 
     def predict(_: Any, x: np.ndarray) -> dict[str, Any]:
-        return {"pid": np.full(len(x), os.getpid()), "device": [device] * len(x), "order": [order] * len(x)}
+        return {
+            "pid": np.full(len(x), os.getpid()),
+            "device": [device] * len(x),
+            "order": [order] * len(x),
+        }
 
-    outputs = [MetadataTensor(name, "BYTES", [-1], content_type="str") for name in ("device", "order")]
+    outputs = [
+        MetadataTensor(name, "BYTES", [-1], content_type="str") for name in ("device", "order")
+    ]
     outputs.append(MetadataTensor("pid", "INT64", [-1]))
-    return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load))
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
+    )
 
 
 def torch_model() -> Flask:

@@ -44,13 +44,17 @@ class Messages:
             ),
             max_size=2,
         )
-        self.good = st.builds(self.message, subject.inputs, subject.requested_outputs, st.booleans())
+        self.good = st.builds(
+            self.message, subject.inputs, subject.requested_outputs, st.booleans()
+        )
         self.odd = st.builds(
             self.odd_message,
             tensors=st.lists(self.odd_tensors(), max_size=3),
             raw=st.just([]) | st.lists(raw_entries, max_size=3),
             outputs=st.lists(
-                st.fixed_dictionaries({"name": subject.output_names}, optional={"parameters": self.parameters}),
+                st.fixed_dictionaries(
+                    {"name": subject.output_names}, optional={"parameters": self.parameters}
+                ),
                 max_size=3,
             ),
             parameters=self.parameters,
@@ -59,16 +63,22 @@ class Messages:
         versions = mostly(st.sampled_from(["", "1", "2"]), st.text(max_size=5) | long_texts)
         # All methods except ModelInfer have the fields of this message, or no fields.
         self.named = st.builds(
-            lambda name, version: messages.ModelReadyRequest(name=name, version=version).SerializeToString(),
+            lambda name, version: messages.ModelReadyRequest(
+                name=name, version=version
+            ).SerializeToString(),
             names,
             versions,
         )
         self.any_call = st.tuples(st.sampled_from(CALLS), st.binary(max_size=100) | self.named)
-        self.infer = st.tuples(st.just("ModelInfer"), st.one_of(self.good, mutated(self.good), self.odd))
+        self.infer = st.tuples(
+            st.just("ModelInfer"), st.one_of(self.good, mutated(self.good), self.odd)
+        )
 
     def message(self, tensors: list[Sent], requested_outputs: list[str], raw: bool) -> bytes:
         raw = raw or any(datatype not in CONTENTS for _, datatype, _, _ in tensors)
-        request = messages.ModelInferRequest(model_name=self.subject.name, model_version="1", id="42")
+        request = messages.ModelInferRequest(
+            model_name=self.subject.name, model_version="1", id="42"
+        )
         for name in requested_outputs:
             request.outputs.add(name=name)
         for name, datatype, shape, values in tensors:
@@ -89,7 +99,9 @@ class Messages:
             optional={"contents": contents, "parameters": self.parameters},
         )
 
-    def odd_message(self, tensors: list[dict], raw: list[bytes], outputs: list[dict], parameters: dict) -> bytes:
+    def odd_message(
+        self, tensors: list[dict], raw: list[bytes], outputs: list[dict], parameters: dict
+    ) -> bytes:
         return messages.ModelInferRequest(
             model_name=self.subject.name,
             inputs=tensors,

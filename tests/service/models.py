@@ -20,12 +20,18 @@ def model(
     """Return a replacement of the module app/predict.py. `functions` are optional functions of it."""
     metadata = ModelMetadata("test", "1", "tests", inputs, outputs)
     functions = {"warm_up": lambda model: None, **functions}
-    return SimpleNamespace(__name__="test model", METADATA=metadata, load=load, predict=predict, **functions)
+    return SimpleNamespace(
+        __name__="test model", METADATA=metadata, load=load, predict=predict, **functions
+    )
 
 
 def echo(datatype: str, shape: list[int]) -> Any:
     """Return a model that echoes one tensor."""
-    return model([MetadataTensor("x", datatype, shape)], [MetadataTensor("y", datatype, shape)], lambda _, x: {"y": x})
+    return model(
+        [MetadataTensor("x", datatype, shape)],
+        [MetadataTensor("y", datatype, shape)],
+        lambda _, x: {"y": x},
+    )
 
 
 def two_by_two() -> Any:
@@ -59,7 +65,10 @@ def several() -> Any:
     """Return a model that echoes a INT16 [-1], b BYTES [-1] and c FP32 [-1,2], which are all optional."""
 
     def predict(
-        _: Any, a: np.ndarray = NOTHING["a"], b: np.ndarray = NOTHING["b"], c: np.ndarray = NOTHING["c"]
+        _: Any,
+        a: np.ndarray = NOTHING["a"],
+        b: np.ndarray = NOTHING["b"],
+        c: np.ndarray = NOTHING["c"],
     ) -> dict[str, np.ndarray]:
         return {"a": a, "b": b, "c": c}
 
@@ -75,7 +84,10 @@ def halves() -> Any:
     """Return a model that divides x FP32 [-1] by 2. The outputs are `single` FP32, `half` FP16 and `bfloat` BF16."""
     return model(
         [MetadataTensor("x", "FP32", [-1])],
-        [MetadataTensor(*each, [-1]) for each in [("single", "FP32"), ("half", "FP16"), ("bfloat", "BF16")]],
+        [
+            MetadataTensor(*each, [-1])
+            for each in [("single", "FP32"), ("half", "FP16"), ("bfloat", "BF16")]
+        ],
         lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2"), "bfloat": x / 2},
     )
 
@@ -88,5 +100,8 @@ def described() -> Any:
         return {"x": x, "y": y}
 
     module = model(tensors, tensors, predict)
-    module.METADATA.content_type, module.METADATA.properties = "np", {"framework": "numpy 2", "": "é"}
+    module.METADATA.content_type, module.METADATA.properties = (
+        "np",
+        {"framework": "numpy 2", "": "é"},
+    )
     return module

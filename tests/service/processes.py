@@ -62,7 +62,9 @@ class Running:
 
     def workers_ready(self) -> int:
         """Return the number of ready workers from the metrics."""
-        found = re.search(rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE)
+        found = re.search(
+            rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE
+        )
         return int(found[1]) if found else 0
 
     def ready_count(self) -> int:
@@ -85,7 +87,10 @@ class Running:
 def workers(service: Running) -> set[int]:
     """Return the PIDs of the service's workers, ready or not."""
     return {
-        int(pid) for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
+        int(pid)
+        for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
+        .read_text()
+        .split()
     }
 
 
@@ -130,7 +135,9 @@ def gunicorn(
     def are_ready(running: Running) -> bool:
         return running.ready() and (count == 1 or running.workers_ready() == count)
 
-    with started([python, "-m", "gunicorn", app], folder, settings, is_ready or are_ready) as running:
+    with started(
+        [python, "-m", "gunicorn", app], folder, settings, is_ready or are_ready
+    ) as running:
         yield running
     code = running.process.returncode
     assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"
@@ -157,7 +164,9 @@ def started(
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        running = Running(process, int(environment["HTTP_PORT"]), int(environment["GRPC_PORT"]), output)
+        running = Running(
+            process, int(environment["HTTP_PORT"]), int(environment["GRPC_PORT"]), output
+        )
         try:
             wait_until(running, is_ready, ready_seconds)
             yield running
@@ -166,12 +175,16 @@ def started(
             running.last_words = running.log()
 
 
-def wait_until(running: Running, is_ready: Callable[[Running], bool], seconds: float = READY_SECONDS) -> None:
+def wait_until(
+    running: Running, is_ready: Callable[[Running], bool], seconds: float = READY_SECONDS
+) -> None:
     deadline = time.monotonic() + seconds
     while not is_ready(running):
         code = running.process.poll()
         assert code is None, f"the server exited with {code} before it was ready:\n{running.log()}"
-        assert time.monotonic() < deadline, f"the server was not ready in {seconds} s:\n{running.log()}"
+        assert time.monotonic() < deadline, (
+            f"the server was not ready in {seconds} s:\n{running.log()}"
+        )
         time.sleep(0.02)
 
 

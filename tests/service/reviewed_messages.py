@@ -29,7 +29,10 @@ def check_messages(suite: str, messages: Iterable[str]) -> None:
     reviewed = read_messages()
     if os.environ.get("UPDATE_MESSAGES"):
         reviewed[suite] = found
-        parts = ["".join(f"{line}\n" for line in (f"# {name}", *lines)) for name, lines in sorted(reviewed.items())]
+        parts = [
+            "".join(f"{line}\n" for line in (f"# {name}", *lines))
+            for name, lines in sorted(reviewed.items())
+        ]
         MESSAGES.write_text("\n".join(parts), encoding="utf-8")
     before = reviewed.get(suite, [])
     changes = [

@@ -16,7 +16,9 @@ class Scrape:
     """One response of /metrics: its families by name, and its samples."""
 
     def __init__(self, text: str):
-        self.families: dict[str, Metric] = {each.name: each for each in text_string_to_metric_families(text)}
+        self.families: dict[str, Metric] = {
+            each.name: each for each in text_string_to_metric_families(text)
+        }
         self.values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         for family in self.families.values():
             for sample in family.samples:
@@ -26,7 +28,11 @@ class Scrape:
 
     def __call__(self, name: str, /, **labels: str) -> float:
         """Return the sum of the samples that have at least these labels."""
-        return sum(value for each, have, value in self.samples() if each == name and labels.items() <= have.items())
+        return sum(
+            value
+            for each, have, value in self.samples()
+            if each == name and labels.items() <= have.items()
+        )
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
         for (name, labels), value in self.values.items():

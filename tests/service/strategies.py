@@ -16,8 +16,26 @@ DATATYPES = [*NUMPY, "BYTES"]
 MEMBERS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data"]
 PARAMETERS = ["content_type", "binary_data_size", "binary_data", "binary_data_output"]
 CONTENT_TYPES = ["np", "str", "base64", "bytes", "datetime", "pd_json", "pd"]
-SEGMENTS = ["v2", "models", "versions", "1", "infer", "ready", "config", "health", "live", "repository", "index"]
-ROUTES = ["v2", "v2/health/ready", "v2/repository/index", "v2/models/NAME", "v2/models/NAME/versions/1"]
+SEGMENTS = [
+    "v2",
+    "models",
+    "versions",
+    "1",
+    "infer",
+    "ready",
+    "config",
+    "health",
+    "live",
+    "repository",
+    "index",
+]
+ROUTES = [
+    "v2",
+    "v2/health/ready",
+    "v2/repository/index",
+    "v2/models/NAME",
+    "v2/models/NAME/versions/1",
+]
 ENDS = ["ready", "config", "infer", ""]
 CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of each
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "FIND"]
@@ -37,13 +55,21 @@ numbers = st.one_of(
 )
 long_texts = st.builds(str.__mul__, st.sampled_from('x"\0é🌷'), st.sampled_from([50, 600, 10_000]))
 # JSON can contain lone surrogates, although they are not valid text.
-texts = st.one_of(st.text(max_size=5), st.text(st.characters(categories=["Cs"]), min_size=1, max_size=2), long_texts)
+texts = st.one_of(
+    st.text(max_size=5),
+    st.text(st.characters(categories=["Cs"]), min_size=1, max_size=2),
+    long_texts,
+)
 nested = st.builds(
     lambda opened, levels: (opened * levels).encode(),
     st.sampled_from(["[", '{"inputs":', '[{"data":']),
     st.integers(1, 100) | st.integers(100, 10_000),
 )
-large = st.builds(bytes.__mul__, st.binary(min_size=1, max_size=1), st.sampled_from([10_000, 99_999, 100_001, 200_000]))
+large = st.builds(
+    bytes.__mul__,
+    st.binary(min_size=1, max_size=1),
+    st.sampled_from([10_000, 99_999, 100_001, 200_000]),
+)
 
 
 @st.composite
@@ -69,13 +95,19 @@ class Subject:
     def __init__(self, name: str, inputs: Sequence[Sent], outputs: Sequence[str]):
         names, self.datatypes = (sorted({tensor[place] for tensor in inputs}) for place in (0, 1))
         self.name = name
-        self.inputs = st.lists(st.sampled_from(inputs), min_size=1, max_size=3, unique_by=lambda tensor: tensor[0])
+        self.inputs = st.lists(
+            st.sampled_from(inputs), min_size=1, max_size=3, unique_by=lambda tensor: tensor[0]
+        )
         self.input_names = mostly(st.sampled_from([*names, ""]), long_texts)
         self.output_names = mostly(st.sampled_from([*outputs, ""]), long_texts)
-        self.words = st.sampled_from([*names, *outputs, *MEMBERS, *PARAMETERS, *CONTENT_TYPES, *DATATYPES, name, "x"])
+        self.words = st.sampled_from(
+            [*names, *outputs, *MEMBERS, *PARAMETERS, *CONTENT_TYPES, *DATATYPES, name, "x"]
+        )
         self.values = st.recursive(
             st.one_of(st.none(), st.booleans(), numbers, self.words, texts),
-            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(self.words | texts, inner, max_size=4),
+            lambda inner: (
+                st.lists(inner, max_size=4) | st.dictionaries(self.words | texts, inner, max_size=4)
+            ),
             max_leaves=12,
         )
         # Values of the right type for the member of each name.
@@ -88,7 +120,9 @@ class Subject:
             "binary_data_size": st.integers(0, 20),
         }
         self.requested_outputs = st.lists(st.sampled_from(outputs), max_size=3, unique=True)
-        self.bodies = st.one_of(st.binary(max_size=300), self.values.map(json.dumps).map(str.encode), nested, large)
+        self.bodies = st.one_of(
+            st.binary(max_size=300), self.values.map(json.dumps).map(str.encode), nested, large
+        )
         self.segments = mostly(st.sampled_from([name, *SEGMENTS, ""]), st.text(max_size=6))
         self.extras = self.members_beside_inputs(outputs)
 
@@ -96,15 +130,25 @@ class Subject:
         flag, kind = st.booleans(), st.sampled_from(CONTENT_TYPES)
         output = st.fixed_dictionaries(
             {"name": st.sampled_from(outputs)},
-            optional={"parameters": st.fixed_dictionaries({}, optional={"binary_data": flag, "content_type": kind})},
+            optional={
+                "parameters": st.fixed_dictionaries(
+                    {}, optional={"binary_data": flag, "content_type": kind}
+                )
+            },
         )
-        parameters = st.fixed_dictionaries({}, optional={"binary_data_output": flag, "content_type": kind})
+        parameters = st.fixed_dictionaries(
+            {}, optional={"binary_data_output": flag, "content_type": kind}
+        )
         listed = st.lists(output, max_size=3, unique_by=lambda each: each["name"])
-        return st.fixed_dictionaries({}, optional={"id": texts, "parameters": parameters, "outputs": listed})
+        return st.fixed_dictionaries(
+            {}, optional={"id": texts, "parameters": parameters, "outputs": listed}
+        )
 
 
 @st.composite
-def envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> tuple[dict[str, Any], bytes]:
+def envelopes(
+    draw: st.DrawFn, subject: Subject, binary: bool = True
+) -> tuple[dict[str, Any], bytes]:
     """Draw a valid envelope and its binary data. If `binary` is true, some tensors are binary."""
     heads, blobs = [], b""
     for name, datatype, shape, values in draw(subject.inputs):
@@ -120,12 +164,16 @@ def envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> tuple[d
 
 
 @st.composite
-def changed_envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> tuple[dict[str, Any], bytes]:
+def changed_envelopes(
+    draw: st.DrawFn, subject: Subject, binary: bool = True
+) -> tuple[dict[str, Any], bytes]:
     """Draw a valid envelope with some members replaced, removed, added or copied, and sometimes other binary data."""
     envelope, blobs = draw(envelopes(subject, binary))
     for _ in range(draw(st.integers(0, 3))):
         container, key = draw(st.sampled_from(places(envelope) or [(envelope, "inputs")]))
-        change = draw(st.sampled_from(["replace", "replace", "fit", "fit", "remove", "add", "copy"]))
+        change = draw(
+            st.sampled_from(["replace", "replace", "fit", "fit", "remove", "add", "copy"])
+        )
         if change == "replace":
             container[key] = draw(subject.values)
         elif change == "fit":
@@ -142,7 +190,9 @@ def changed_envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) ->
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Return all containers in `value`, each with each of its keys."""
     found = []
-    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+    for key in (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    ):
         found += [(value, key), *places(value[key])]
     return found
 
@@ -177,7 +227,9 @@ def coded_bodies(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[byt
 def paths(draw: st.DrawFn, subject: Subject) -> list[str]:
     """Draw the segments of an existing path, with some of them replaced or added."""
     route = draw(st.sampled_from(["", *ROUTES])).replace("NAME", subject.name)
-    segments = [*route.split("/"), *draw(st.lists(st.sampled_from(ENDS), max_size=1))] if route else []
+    segments = (
+        [*route.split("/"), *draw(st.lists(st.sampled_from(ENDS), max_size=1))] if route else []
+    )
     for _ in range(draw(st.integers(0, 2))):
         position = draw(st.integers(0, len(segments)))
         segments[position : position + draw(st.integers(0, 1))] = [draw(subject.segments)]

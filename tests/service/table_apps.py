@@ -26,20 +26,42 @@ def rows() -> Flask:
     Rows whose text contains "fault" are rejected until FOLDER/fixed exists. Batches of more than one row take 0 to
     20 ms, depending on their first number.
     """
-    kinds = {"number": ("FP64", None), "text": ("BYTES", "str"), "when": ("BYTES", "datetime"), "flag": ("BOOL", None)}
-    inputs = [MetadataTensor(name, datatype, [-1], kind) for name, (datatype, kind) in kinds.items()]
+    kinds = {
+        "number": ("FP64", None),
+        "text": ("BYTES", "str"),
+        "when": ("BYTES", "datetime"),
+        "flag": ("BOOL", None),
+    }
+    inputs = [
+        MetadataTensor(name, datatype, [-1], kind) for name, (datatype, kind) in kinds.items()
+    ]
     inputs.append(MetadataTensor("whole", "INT64", [-1]))
 
     def predict(
-        _: Any, number: np.ndarray, text: list[str], when: list[datetime], flag: np.ndarray, whole: np.ndarray = NONE
+        _: Any,
+        number: np.ndarray,
+        text: list[str],
+        when: list[datetime],
+        flag: np.ndarray,
+        whole: np.ndarray = NONE,
     ) -> dict[str, Any]:
-        if any("fault" in (each or "") for each in text) and not (Path(os.environ["FOLDER"]) / "fixed").exists():
+        if (
+            any("fault" in (each or "") for each in text)
+            and not (Path(os.environ["FOLDER"]) / "fixed").exists()
+        ):
             raise InvalidInput("Invalid text. Expected text without a fault.")
         if len(number) > 1 and np.isfinite(number[0]):
             time.sleep(number[0] % 3 / 100)
         whole = whole if len(whole) else np.zeros(len(number), np.int64)
         pair = np.stack([number, -number], axis=1).astype(np.float32)
-        return {"number": number, "text": text, "when": when, "flag": flag, "whole": whole, "pair": pair}
+        return {
+            "number": number,
+            "text": text,
+            "when": when,
+            "flag": flag,
+            "whole": whole,
+            "pair": pair,
+        }
 
     outputs = [*inputs, MetadataTensor("pair", "FP32", [-1, 2])]
     return create_app(module=models.model(inputs, outputs, predict))
@@ -49,10 +71,18 @@ def images() -> Flask:
     """Return a service that returns the size and the first four bytes of images, which are sent in base64."""
 
     def predict(_: Any, image: list[bytes]) -> dict[str, Any]:
-        return {"size": np.array([len(each) for each in image]), "begins": [repr(each[:4]) for each in image]}
+        return {
+            "size": np.array([len(each) for each in image]),
+            "begins": [repr(each[:4]) for each in image],
+        }
 
-    outputs = [MetadataTensor("size", "INT64", [-1]), MetadataTensor("begins", "BYTES", [-1], "str")]
-    return create_app(module=models.model([MetadataTensor("image", "BYTES", [-1], "base64")], outputs, predict))
+    outputs = [
+        MetadataTensor("size", "INT64", [-1]),
+        MetadataTensor("begins", "BYTES", [-1], "str"),
+    ]
+    return create_app(
+        module=models.model([MetadataTensor("image", "BYTES", [-1], "base64")], outputs, predict)
+    )
 
 
 def four() -> Flask:
@@ -62,7 +92,9 @@ def four() -> Flask:
         return x @ np.arange(8, dtype=np.float32).reshape(4, 2)
 
     return create_app(
-        module=models.model([MetadataTensor("x", "FP32", [-1, 4])], [MetadataTensor("y", "FP32", [-1, 2])], predict)
+        module=models.model(
+            [MetadataTensor("x", "FP32", [-1, 4])], [MetadataTensor("y", "FP32", [-1, 2])], predict
+        )
     )
 
 
@@ -76,7 +108,9 @@ def once() -> Flask:
         return x
 
     return create_app(
-        module=models.model([MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)
+        module=models.model(
+            [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict
+        )
     )
 
 
@@ -100,7 +134,9 @@ def values() -> Flask:
     kinds = {"text": "str", "json": "pd_json", "when": "datetime"}
     outputs = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in kinds.items()]
     outputs += [MetadataTensor("number", "FP64", [-1]), MetadataTensor("bytes", "BYTES", [-1])]
-    return create_app(module=models.model([MetadataTensor("text", "BYTES", [-1], "str")], outputs, predict))
+    return create_app(
+        module=models.model([MetadataTensor("text", "BYTES", [-1], "str")], outputs, predict)
+    )
 
 
 def as_json(text: str) -> Any:

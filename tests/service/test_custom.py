@@ -94,7 +94,9 @@ def service(project: Path) -> Iterator[Running]:
 
 
 def post(service: Running, path: str, json: Any, **headers: str) -> requests.Response:
-    return requests.post(f"http://{service.http}{path}", json=json, headers={"X-API-Key": KEY, **headers}, timeout=60)
+    return requests.post(
+        f"http://{service.http}{path}", json=json, headers={"X-API-Key": KEY, **headers}, timeout=60
+    )
 
 
 def sample(service: Running, line: str) -> bool:
@@ -108,7 +110,10 @@ def test_route_calls_the_model(service: Running) -> None:
     assert response.headers["X-Request-Id"]
     assert post(service, "/add/x", [1, 2], **{"X-API-Key": ""}).status_code == 401
     failed = post(service, "/add/secret", [1, 2])
-    assert (failed.status_code, failed.json()) == (400, {"error": 'Unknown input. Expected "x", got "secret".'})
+    assert (failed.status_code, failed.json()) == (
+        400,
+        {"error": 'Unknown input. Expected "x", got "secret".'},
+    )
     wait_for(lambda: sample(service, 'code="200",model="adder",operation="infer",protocol="rest"'))
     wait_for(lambda: '"path":"/add/{name}","http_status":400' in service.log())
     assert "secret" not in service.log()
@@ -130,11 +135,18 @@ def test_middleware_sees_permitted_requests(service: Running) -> None:
 def test_interceptor_sees_permitted_calls(service: Running) -> None:
     """An interceptor sees the calls with a key."""
     with service.own_channel() as channel:
-        assert Grpc(channel, model="adder").infer([("x", "FP32", [1], [1.0])]).kind == "UNAUTHENTICATED"
+        assert (
+            Grpc(channel, model="adder").infer([("x", "FP32", [1], [1.0])]).kind
+            == "UNAUTHENTICATED"
+        )
         sent = InferenceRequest([RequestInput("x", "FP32", data=[1])])
         found = client.infer(channel, "adder", sent, metadata=[("x-api-key", KEY)])
     assert found.outputs[0].data.tolist() == [1.5]
-    wait_for(lambda: sample(service, 'own_requests_total{path="/inference.GRPCInferenceService/ModelInfer"} 1.0'))
+    wait_for(
+        lambda: sample(
+            service, 'own_requests_total{path="/inference.GRPCInferenceService/ModelInfer"} 1.0'
+        )
+    )
 
 
 @pytest.fixture
@@ -178,9 +190,16 @@ def test_fast_path_remains_in_use(serve, additions: Callable[..., None], rows: i
 def start(project: Path, *words: str) -> str:
     """Run a command that must fail to start, and return the last line of its output."""
     http, grpc_port = free_ports(2)
-    ports = {"HTTP_PORT": str(http), "GRPC_PORT": str(grpc_port), "HOST": "127.0.0.1", "WORKERS": "1"}
+    ports = {
+        "HTTP_PORT": str(http),
+        "GRPC_PORT": str(grpc_port),
+        "HOST": "127.0.0.1",
+        "WORKERS": "1",
+    }
     env = {**os.environ, **ports, "PYTHONPATH": str(project)}
-    done = subprocess.run([sys.executable, "-m", *words], cwd=project, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=project, env=env, capture_output=True, text=True
+    )
     assert done.returncode
     assert done.stderr.count("Traceback") <= 1
     return done.stderr.splitlines()[-1]
@@ -189,12 +208,32 @@ def start(project: Path, *words: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words", "expected"),
     [
-        ("import nosuch", "gunicorn app:create_app()", "Cannot start: app/custom.py, line 1: ModuleNotFoundError: "),
-        ("import nosuch", "grpc_service", "Cannot start: app/custom.py, line 1: ModuleNotFoundError: "),
+        (
+            "import nosuch",
+            "gunicorn app:create_app()",
+            "Cannot start: app/custom.py, line 1: ModuleNotFoundError: ",
+        ),
+        (
+            "import nosuch",
+            "grpc_service",
+            "Cannot start: app/custom.py, line 1: ModuleNotFoundError: ",
+        ),
         ("\ndef init_app(app:", "app check", "Error: import: app/custom.py, line 2: SyntaxError: "),
-        ("def init_app(app):\n    app.nosuch()", "gunicorn app:create_app()", "app/custom.py, line 2: AttributeError"),
-        ("def init_app(app): pass\n", "gunicorn app:create_app()", "no attribute 'grpc_interceptors'"),
-        ("def grpc_interceptors():\n    return 1 / 0", "grpc_service", "app/custom.py, line 2: ZeroDivisionError: "),
+        (
+            "def init_app(app):\n    app.nosuch()",
+            "gunicorn app:create_app()",
+            "app/custom.py, line 2: AttributeError",
+        ),
+        (
+            "def init_app(app): pass\n",
+            "gunicorn app:create_app()",
+            "no attribute 'grpc_interceptors'",
+        ),
+        (
+            "def grpc_interceptors():\n    return 1 / 0",
+            "grpc_service",
+            "app/custom.py, line 2: ZeroDivisionError: ",
+        ),
     ],
 )
 def test_startup_reports_mistake(tmp_path: Path, text: str, words: str, expected: str) -> None:

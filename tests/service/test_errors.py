@@ -102,7 +102,9 @@ def send_all(settings: dict[str, Any], folder: Path) -> Outcome:
         wait_for(service.ready)
         for case in (*REST, *RESULTS_REST, *GRPC, *MODEL_RAISES):
             statuses[case.name] = case.send(client)
-        statuses["rows"] = client.rest(json.dumps({"inputs": [tensor("must", [NUMBER, NUMBER], "FP32")]}).encode())
+        statuses["rows"] = client.rest(
+            json.dumps({"inputs": [tensor("must", [NUMBER, NUMBER], "FP32")]}).encode()
+        )
         busy(client, statuses, folder)
         stopping(client, statuses, folder)
     result.log, result.messages = service.log(), client.messages
@@ -114,7 +116,10 @@ def send_all(settings: dict[str, Any], folder: Path) -> Outcome:
 
 def waiting(number: int) -> bytes:
     """Return the message of a call that ends when there is the file FOLDER/`number`."""
-    inputs = ("action", "BYTES", [1], {"bytes_contents": [b"wait"]}), ("must", "FP32", [1], {"fp32_contents": [number]})
+    inputs = (
+        ("action", "BYTES", [1], {"bytes_contents": [b"wait"]}),
+        ("must", "FP32", [1], {"fp32_contents": [number]}),
+    )
     return message(*inputs).SerializeToString()
 
 
@@ -187,7 +192,9 @@ def test_each_case_has_its_status(outcome: Outcome, request: pytest.FixtureReque
 def test_log_has_no_client_data(outcome: Outcome) -> None:
     """No line of the log, in either format and even at level DEBUG, contains data that a client sent."""
     assert "INVALID_ARGUMENT" in outcome.log
-    leaks = [line for line in outcome.log.splitlines() if SECRET in line.lower() or str(NUMBER) in line]
+    leaks = [
+        line for line in outcome.log.splitlines() if SECRET in line.lower() or str(NUMBER) in line
+    ]
     assert not leaks
 
 
@@ -204,7 +211,9 @@ def test_errors_of_functions(case: Direct) -> None:
 def classes() -> set[str]:
     """Return the names of all subclasses of InferenceError in the service."""
     return {
-        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, InferenceError)
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, InferenceError)
     }
 
 
@@ -215,8 +224,16 @@ def places() -> dict[tuple[str, int, int], str]:
         if str(path.relative_to(ROOT)).startswith(CLIENT_ONLY):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            made = node.func if isinstance(node, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
-            name = getattr(made, "attr", getattr(made, "id", None))  # errors.Unavailable, or Unavailable
+            made = (
+                node.func
+                if isinstance(node, ast.Call)
+                else node.exc
+                if isinstance(node, ast.Raise)
+                else None
+            )
+            name = getattr(
+                made, "attr", getattr(made, "id", None)
+            )  # errors.Unavailable, or Unavailable
             if name in names:
                 found[str(path), node.lineno, node.end_lineno or node.lineno] = name
     return found

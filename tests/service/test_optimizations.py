@@ -58,7 +58,11 @@ def channel(service: Running) -> Iterator[grpc.Channel]:
 
 
 def send_request(
-    service: Running, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    service: Running,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
 ) -> tuple[int, dict[str, str], bytes]:
     """Return the status, the headers and the body of a response."""
     connection = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=SECONDS)
@@ -84,13 +88,20 @@ def infer(service: Running, values: list[float]) -> list[float]:
 
 def test_health_and_metadata(service: Running) -> None:
     """R2, R4, R5, R6, T1, T3: the routes about the server and the model respond, with a trailing slash too."""
-    for path in ("/v2/health/live", "/v2/health/ready", "/v2/health/live/", *(f"{MODEL}/{name}" for name in NAMES)):
+    for path in (
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/health/live/",
+        *(f"{MODEL}/{name}" for name in NAMES),
+    ):
         assert send_request(service, "GET", path)[0] == 200
     assert "binary_tensor_data" in json.loads(send_request(service, "GET", "/v2")[2])["extensions"]
     assert json.loads(send_request(service, "GET", MODEL)[2])["inputs"] == [
         {"name": "x", "shape": [-1], "datatype": "FP32"}
     ]
-    assert json.loads(send_request(service, "POST", "/v2/repository/index")[2])[0]["state"] == "READY"
+    assert (
+        json.loads(send_request(service, "POST", "/v2/repository/index")[2])[0]["state"] == "READY"
+    )
 
 
 @pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
@@ -103,9 +114,16 @@ def test_rest_json(service: Running, values: list[float]) -> None:
 def test_rest_binary(service: Running, values: list[float]) -> None:
     """B3, B7: tensors in binary data are echoed."""
     blob = np.array(values, "<f4").tobytes()
-    tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "parameters": {"binary_data_size": len(blob)}}
+    tensor = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": [len(values)],
+        "parameters": {"binary_data_size": len(blob)},
+    }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    status, headers, body = send_request(service, "POST", f"{MODEL}/infer", head + blob, {LENGTH: str(len(head))})
+    status, headers, body = send_request(
+        service, "POST", f"{MODEL}/infer", head + blob, {LENGTH: str(len(head))}
+    )
     assert status == 200, body
     assert body[int(headers[LENGTH]) :] == blob
 
@@ -114,7 +132,9 @@ def test_rest_binary(service: Running, values: list[float]) -> None:
 @pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
 def test_grpc(channel: grpc.Channel, values: list[float], raw: bool) -> None:
     """G2, G3, G4: raw and typed tensors are echoed in their own form."""
-    response = Grpc(channel, raw, timeout=SECONDS).infer([("x", "FP32", [len(values)], values)], request_id="a")
+    response = Grpc(channel, raw, timeout=SECONDS).infer(
+        [("x", "FP32", [len(values)], values)], request_id="a"
+    )
     assert response.outputs == {"y": ("FP32", [len(values)], values)}
     assert response.id == "a"
     assert bool(response.raw.raw_output_contents) == raw
@@ -134,7 +154,9 @@ def test_concurrent_grpc_calls(channel: grpc.Channel) -> None:
 
 def test_errors(service: Running, channel: grpc.Channel) -> None:
     """R19, G1: errors have their status, and the same text over both protocols."""
-    status, _, body = send_request(service, "POST", f"{MODEL}/infer", envelope(SMALL).replace(b"[2]", b"[3]"))
+    status, _, body = send_request(
+        service, "POST", f"{MODEL}/infer", envelope(SMALL).replace(b"[2]", b"[3]")
+    )
     response = Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [3], SMALL)])
     assert (status, response.kind) == (400, "INVALID_ARGUMENT")
     assert json.loads(body) == {"error": response.text}
@@ -160,7 +182,10 @@ def test_metrics(service: Running, channel: grpc.Channel) -> None:
 def test_worker_class(service: Running, variant: str) -> None:
     """Without the optimization `worker`, gunicorn's own worker serves."""
     uses_gthread = variant in ("worker", "all off", "-k gthread")
-    assert f"Using worker: {'gthread' if uses_gthread else 'app.runtime.gunicorn_hooks.ServiceWorker'}" in service.log()
+    assert (
+        f"Using worker: {'gthread' if uses_gthread else 'app.runtime.gunicorn_hooks.ServiceWorker'}"
+        in service.log()
+    )
 
 
 def test_reload(service: Running) -> None:
@@ -173,9 +198,13 @@ def test_reload(service: Running) -> None:
         health = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest()
         assert (
-            health.Check(request, timeout=SECONDS, wait_for_ready=True).status == health_pb2.HealthCheckResponse.SERVING
+            health.Check(request, timeout=SECONDS, wait_for_ready=True).status
+            == health_pb2.HealthCheckResponse.SERVING
         )
-        assert Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).outputs["y"][2] == SMALL
+        assert (
+            Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).outputs["y"][2]
+            == SMALL
+        )
 
 
 @pytest.mark.parametrize("disabled", [(), tuple(OPTIMIZATIONS)])
@@ -190,7 +219,12 @@ def test_failed_reload(tmp_path: Path) -> None:
     """Without rolling_reload, gunicorn itself replaces the workers, and stops if the new ones cannot load the model."""
     http_port, grpc_port = free_ports(2)
     ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
-    settings = {**ports, "FOLDER": tmp_path, "WORKERS": 1, "DISABLE_OPTIMIZATIONS": "rolling_reload"}
+    settings = {
+        **ports,
+        "FOLDER": tmp_path,
+        "WORKERS": 1,
+        "DISABLE_OPTIMIZATIONS": "rolling_reload",
+    }
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:conditional_load_error()"]
     with started(command, ROOT, settings) as running:
         (tmp_path / "broken").write_text("broken")

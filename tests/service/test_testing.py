@@ -32,12 +32,22 @@ def test_values_of_each_kind() -> None:
         MetadataTensor("date", "BYTES", [-1], content_type="datetime"),
     ]
 
-    def predict(model: None, number, octets, text: list[str], date: list[datetime]) -> dict[str, Any]:  # type: ignore[no-untyped-def]
-        return {"number": number * 2, "octets": octets, "text": [each.upper() for each in text], "date": date}
+    def predict(
+        model: None, number, octets, text: list[str], date: list[datetime]
+    ) -> dict[str, Any]:  # type: ignore[no-untyped-def]
+        return {
+            "number": number * 2,
+            "octets": octets,
+            "text": [each.upper() for each in text],
+            "date": date,
+        }
 
     with serve(module(predict, *tensors)) as infer:
         response = infer(
-            number=[1.5, np.nan], octets=[b"a", b""], text=["\u00e9", "b"], date=[datetime(2026, 1, 2)] * 2
+            number=[1.5, np.nan],
+            octets=[b"a", b""],
+            text=["\u00e9", "b"],
+            date=[datetime(2026, 1, 2)] * 2,
         )
     np.testing.assert_equal(response["number"], [3, np.nan])
     assert response["octets"].tolist() == [b"a", b""]
@@ -89,7 +99,9 @@ def test_missing_dates_and_texts() -> None:
     dates = [datetime(2024, 1, 2), None, pd.NaT, "2024-01-02"]
     with serve(module) as infer:
         assert infer(when=dates, town=["a"] * 4)["gaps"].tolist() == [0, 1, 1, 0]
-        with pytest.raises(InvalidInput, match=r'no binary form.*. Use serve\(forms=\["json"\]\) if only JSON'):
+        with pytest.raises(
+            InvalidInput, match=r'no binary form.*. Use serve\(forms=\["json"\]\) if only JSON'
+        ):
             infer(when=dates, town=["a", None, "b", "c"])
     with serve(module, forms=["json"]) as infer:
         assert infer(when=dates, town=["a", None, "b", "c"])["gaps"].tolist() == [0, 2, 1, 0]
@@ -108,8 +120,14 @@ def test_declared_missing_values_and_bytes() -> None:
 
     with serve(module(predict, *tensors)) as infer:
         response = infer(text=["a", None], date=[pd.NaT, datetime(2026, 1, 2)], file=[b"\xff", b""])
-        assert response == {"text": ["a", None], "date": [None, datetime(2026, 1, 2)], "file": [b"\xff", b""]}
-        frame = pd.DataFrame({"text": ["a", None], "date": ["", "2026-01-02"], "file": [b"\xff", b""]})
+        assert response == {
+            "text": ["a", None],
+            "date": [None, datetime(2026, 1, 2)],
+            "file": [b"\xff", b""],
+        }
+        frame = pd.DataFrame(
+            {"text": ["a", None], "date": ["", "2026-01-02"], "file": [b"\xff", b""]}
+        )
         assert infer(frame) == response
 
 
@@ -119,11 +137,16 @@ def test_frames_and_requests() -> None:
     def predict(model: None, frame: pd.DataFrame) -> pd.DataFrame:
         return frame
 
-    tensors = [MetadataTensor("a", "INT64", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+    tensors = [
+        MetadataTensor("a", "INT64", [-1]),
+        MetadataTensor("b", "BYTES", [-1], content_type="str"),
+    ]
     with serve(module(predict, *tensors)) as infer:
         response = infer(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}))
         assert (response["a"].tolist(), response["b"]) == ([1, 2], ["x", "y"])
-        request = InferenceRequest([RequestInput("a", "INT64", [1], [3]), RequestInput("b", "BYTES", [1], [b"z"])])
+        request = InferenceRequest(
+            [RequestInput("a", "INT64", [1], [3]), RequestInput("b", "BYTES", [1], [b"z"])]
+        )
         assert infer(request)["a"].tolist() == [3]
 
 
@@ -175,5 +198,7 @@ def test_forms_that_differ() -> None:
 def test_printed_example_is_valid(serve) -> None:
     """The request that `make serve` prints succeeds."""
     service = serve()
-    response = service.client.post(f"/v2/models/{METADATA.name}/infer", json=service.plane.example())
+    response = service.client.post(
+        f"/v2/models/{METADATA.name}/infer", json=service.plane.example()
+    )
     assert response.status_code == 200, f"write an EXAMPLE into app/predict.py: {response.text}"

@@ -105,16 +105,22 @@ def exact(datatype: str, values: list) -> bytes:
 
 def describe_response(response: Any) -> str:
     """Return the status and the first 300 bytes of the body of a REST response, in one line."""
-    text = " ".join([str(response.status_code), *response.data[:300].decode(errors="replace").split()])
+    text = " ".join(
+        [str(response.status_code), *response.data[:300].decode(errors="replace").split()]
+    )
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def error_message(response: Any, status: int) -> str:
     """Check that a response is an error with this status (R19), and return its message."""
     assert response.status_code == status, f"expected {status}, got {describe_response(response)}"
-    assert response.mimetype == "application/json", f"expected application/json, got {response.mimetype}"
+    assert response.mimetype == "application/json", (
+        f"expected application/json, got {response.mimetype}"
+    )
     length = response.content_length
-    assert length == len(response.data), f"expected a Content-Length of {len(response.data)}, got {length}"
+    assert length == len(response.data), (
+        f"expected a Content-Length of {len(response.data)}, got {length}"
+    )
     return error_of(response)
 
 
@@ -123,7 +129,9 @@ def error_of(response: Any) -> str:
     body = json.loads(response.data)
     members = list(body) if isinstance(body, dict) else None
     assert members == ["error"], f'expected {{"error": "..."}}, got {describe_response(response)}'
-    assert "Traceback" not in body["error"], f"expected no traceback, got {describe_response(response)}"
+    assert "Traceback" not in body["error"], (
+        f"expected no traceback, got {describe_response(response)}"
+    )
     return body["error"]
 
 
@@ -139,7 +147,9 @@ class Rest:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if blobs:
             named = {"Inference-Header-Content-Length": str(len(head)), **named}
-        return self.client.post(f"/v2/models/{self.model}/infer", data=b"".join([head, *blobs]), headers=named)
+        return self.client.post(
+            f"/v2/models/{self.model}/infer", data=b"".join([head, *blobs]), headers=named
+        )
 
     def infer(
         self,
@@ -178,7 +188,11 @@ class Rest:
             envelope["id"] = request_id
         head = json.dumps(envelope).encode()
         headers = {"Inference-Header-Content-Length": str(len(head))} if self.binary else {}
-        path = f"/v2/models/{model or self.model}" + (f"/versions/{version}" if version else "") + "/infer"
+        path = (
+            f"/v2/models/{model or self.model}"
+            + (f"/versions/{version}" if version else "")
+            + "/infer"
+        )
         return self.read(self.client.post(path, data=b"".join([head, *blobs]), headers=headers))
 
     def read(self, response: Any) -> Response:
@@ -197,14 +211,18 @@ class Rest:
         for tensor in body["outputs"]:
             size = (tensor.get("parameters") or {}).get("binary_data_size")
             if size is None:
-                values = [value.encode() if isinstance(value, str) else value for value in tensor["data"]]
+                values = [
+                    value.encode() if isinstance(value, str) else value for value in tensor["data"]
+                ]
             else:
                 values = unpack(tensor["datatype"], response.data[position : position + size])
                 position += size
             if "content_type" in (tensor.get("parameters") or {}):
                 result.content_types[tensor["name"]] = tensor["parameters"]["content_type"]
             result.outputs[tensor["name"]] = tensor["datatype"], tensor["shape"], values
-        assert position == len(response.data), f"{len(response.data)} bytes, and outputs up to {position}"
+        assert position == len(response.data), (
+            f"{len(response.data)} bytes, and outputs up to {position}"
+        )
         return result
 
     def failure(self, response: Any) -> Response:
@@ -215,7 +233,13 @@ class Rest:
 class Grpc:
     """A client of gRPC: typed contents, or raw bytes. A call may take `timeout` seconds."""
 
-    def __init__(self, channel: grpc.Channel, raw: bool = False, model: str = "test", timeout: float | None = 30):
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        raw: bool = False,
+        model: str = "test",
+        timeout: float | None = 30,
+    ):
         self.channel, self.raw, self.model, self.timeout = channel, raw, model, timeout
 
     def call(self, name: str, request: Any = None, /, **fields: Any) -> Any:
@@ -225,7 +249,9 @@ class Grpc:
             request = messages.message(method.input_type.name)(**fields)
         body = request if isinstance(request, bytes) else request.SerializeToString()
         invoke = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{name}")
-        return messages.message(method.output_type.name).FromString(invoke(body, timeout=self.timeout))
+        return messages.message(method.output_type.name).FromString(
+            invoke(body, timeout=self.timeout)
+        )
 
     def infer(
         self,
@@ -237,7 +263,9 @@ class Grpc:
         parameters: dict[str, Any] | None = None,
         content_types: dict[str, str] | None = None,
     ) -> Response:
-        request = messages.ModelInferRequest(model_name=model or self.model, model_version=version, id=request_id or "")
+        request = messages.ModelInferRequest(
+            model_name=model or self.model, model_version=version, id=request_id or ""
+        )
         for name, datatype, shape, values in inputs:
             tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
             if content_types and name in content_types:
@@ -282,7 +310,10 @@ class Grpc:
 
 def plain(parameters: Any) -> dict[str, Any]:
     """Return the values of InferParameters by name."""
-    return {name: getattr(each, each.WhichOneof("parameter_choice")) for name, each in parameters.items()}
+    return {
+        name: getattr(each, each.WhichOneof("parameter_choice"))
+        for name, each in parameters.items()
+    }
 
 
 def sized(message: Any, size: int) -> bytes:

@@ -40,10 +40,16 @@ def rule(name: str, pattern: str, advice: str) -> Rule:
 
 
 RULES = [
-    rule("told", r"\b(is|are|was|were|be)? ?told\b|\btells? (of|the|a|who|how|what|Prometheus)\b", "name the channel"),
+    rule(
+        "told",
+        r"\b(is|are|was|were|be)? ?told\b|\btells? (of|the|a|who|how|what|Prometheus)\b",
+        "name the channel",
+    ),
     rule("says", r"\b[Ss]ays?\b", "shows, reports, sets, defines"),
     rule("what", r"(?:^|[.:;#|]\s*)What\b(?! if\b)(?![^.]*\?)", "a noun"),
-    rule("what", r"\b(?:of|to|than|from|by|with|in|for|is|are|as|and|or) what\b|, what\b", "a noun"),
+    rule(
+        "what", r"\b(?:of|to|than|from|by|with|in|for|is|are|as|and|or) what\b|, what\b", "a noun"
+    ),
     rule("where", r"(?:^|[.:;#|]\s*)Where\b|; where\b", "if or when for conditions"),
     rule(
         "where",
@@ -66,7 +72,11 @@ RULES = [
     ),
     rule("answer", r"\banswers?\b|\banswered\b", "response, respond, return"),
     rule("so-many", r"\b[Ss]o (many|long|much)\b", "N, up to N"),
-    rule("metaphor", r"\b(doors?|strangers?|heir|deaf|newcomers?|greediest|hopeless|mend(ed)?|heed\w*)\b", "a term"),
+    rule(
+        "metaphor",
+        r"\b(doors?|strangers?|heir|deaf|newcomers?|greediest|hopeless|mend(ed)?|heed\w*)\b",
+        "a term",
+    ),
     rule(
         "archaic",
         r"\b(meanwhile|alike|anew|afresh|for ever|thrice|dearer|yet to|bears?|and no more)\b",
@@ -100,12 +110,17 @@ def find_long_lines(source: str) -> Iterator[Finding]:
     for number, line in read_markdown_lines(source):
         if len(line) > MAX_COLUMNS and not UNBROKEN.match(line):
             text = Text(line, number, number)
-            yield Finding("wrap", text, line[MAX_COLUMNS - 30 :], f"at most {MAX_COLUMNS} characters per line")
+            yield Finding(
+                "wrap", text, line[MAX_COLUMNS - 30 :], f"at most {MAX_COLUMNS} characters per line"
+            )
 
 
 def report(name: str, findings: Iterable[Finding]) -> str:
     """Return one line per finding."""
-    return "".join(f"{name}:{each.text.line}: {each.rule}: {each.excerpt} ({each.advice})\n" for each in findings)
+    return "".join(
+        f"{name}:{each.text.line}: {each.rule}: {each.excerpt} ({each.advice})\n"
+        for each in findings
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,13 @@ from tests.style.texts import Text, read_texts
 ROOT = Path(__file__).parents[2]
 SERVICE = ("app/", "grpc_service/", "gunicorn.conf.py")
 # Licenses have other authors, measurements write the results, and the rules and their test contain the words to avoid.
-EXEMPT = ("licenses/", "benchmarks/results/", "chaos/results/", "tests/style/rules.py", "tests/style/test_style.py")
+EXEMPT = (
+    "licenses/",
+    "benchmarks/results/",
+    "chaos/results/",
+    "tests/style/rules.py",
+    "tests/style/test_style.py",
+)
 DEPLOYED = ("/Dockerfile", ".dockerignore")
 CONFIGURED = ("Makefile", ".mk", ".cfg", ".toml", ".ini")
 # Findings per 1,000 words.
@@ -30,7 +36,9 @@ def classify(name: str) -> str:
 
 def names_of(*suffixes: str) -> Iterator[str]:
     """Yield the names of the files with one of the suffixes, without exempt files and links."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in listed.splitlines():
         is_file = (ROOT / name).is_file() and not (ROOT / name).is_symlink()
         if name.endswith(suffixes) and is_file and not name.startswith(EXEMPT):
@@ -50,14 +58,20 @@ def test_findings_are_few(group: str) -> None:
     count, words, findings = 0, 0, ""
     for name, text in texts_of(group):
         found = list(find(text))
-        count, words, findings = count + len(found), words + text.words, findings + report(name, found)
+        count, words, findings = (
+            count + len(found),
+            words + text.words,
+            findings + report(name, found),
+        )
     assert words > 0
     assert count * 1000 <= LIMITS[group] * words, f"{count} findings in {words} words:\n{findings}"
 
 
 def test_prose_is_wrapped() -> None:
     """No line of prose in a Markdown page has more than 100 characters."""
-    findings = [report(name, find_long_lines((ROOT / name).read_text())) for name in names_of(".md")]
+    findings = [
+        report(name, find_long_lines((ROOT / name).read_text())) for name in names_of(".md")
+    ]
     assert findings
     assert not any(findings), "".join(findings)
 
@@ -104,9 +118,18 @@ def test_texts_of_files(tmp_path: Path) -> None:
     """Texts are paragraphs, docstrings, comments and messages. Code is not a text."""
     names = ("a.md", "a.py", "Dockerfile", "a.proto")
     markdown, python, dockerfile, proto = (tmp_path / name for name in names)
-    markdown.write_text("# Title\n\nOne\nparagraph.\n- An item\n\n    code; code\n\n```\ncode\n```\n| a | b |\n")
-    python.write_text('"""One\nparagraph.\n\nAnother."""\nx = "a text of four words"  # trailing\n# a\n# block\n')
-    assert [each.content for each in read_texts(markdown)] == ["# Title", "One paragraph.", "- An item", "| a | b |"]
+    markdown.write_text(
+        "# Title\n\nOne\nparagraph.\n- An item\n\n    code; code\n\n```\ncode\n```\n| a | b |\n"
+    )
+    python.write_text(
+        '"""One\nparagraph.\n\nAnother."""\nx = "a text of four words"  # trailing\n# a\n# block\n'
+    )
+    assert [each.content for each in read_texts(markdown)] == [
+        "# Title",
+        "One paragraph.",
+        "- An item",
+        "| a | b |",
+    ]
     texts = ["One paragraph.", "Another.", "a text of four words", "trailing", "a block"]
     assert [each.content for each in read_texts(python)] == texts
     dockerfile.write_text("# One\n# comment\nRUN a; b\n")

@@ -35,7 +35,13 @@ class Text:
 def read_texts(path: Path) -> Iterator[Text]:
     """Yield the texts of a Markdown, Python or YAML file. Of other files, such as a Dockerfile, yield the comments."""
     source = path.read_text(errors="replace")
-    readers = {".py": read_python, ".md": read_markdown, ".yaml": read_yaml, ".yml": read_yaml, ".proto": read_proto}
+    readers = {
+        ".py": read_python,
+        ".md": read_markdown,
+        ".yaml": read_yaml,
+        ".yml": read_yaml,
+        ".proto": read_proto,
+    }
     return readers.get(path.suffix, read_comment_lines)(source)
 
 
@@ -66,7 +72,9 @@ def read_yaml(source: str) -> Iterator[Text]:
 def read_comment_lines(source: str) -> Iterator[Text]:
     """Yield each block of lines that are comments."""
     lines = enumerate(source.splitlines(), 1)
-    return join_lines((number, line.strip().lstrip("#- ")) for number, line in lines if COMMENT.match(line))
+    return join_lines(
+        (number, line.strip().lstrip("#- ")) for number, line in lines if COMMENT.match(line)
+    )
 
 
 def read_proto(source: str) -> Iterator[Text]:
@@ -87,10 +95,18 @@ def read_python(source: str) -> Iterator[Text]:
             if docstring := ast.get_docstring(node):
                 docstrings.add(node.body[0].value)  # type: ignore[attr-defined]
                 yield from join_lines(enumerate(docstring.splitlines(), node.body[0].lineno))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node not in docstrings
+        ):
             # A message has one line and several words. Others are names, code or data.
             is_message = node.value.count(" ") > 2 and "\n" not in node.value
-            yield from [Text(node.value, node.lineno, node.end_lineno or node.lineno)] if is_message else []
+            yield from (
+                [Text(node.value, node.lineno, node.end_lineno or node.lineno)]
+                if is_message
+                else []
+            )
     yield from join_lines(read_comments(source))
 
 
@@ -107,7 +123,9 @@ def join_lines(lines: Iterable[tuple[int, str]]) -> Iterator[Text]:
     """Join the lines of each paragraph."""
     block: list[tuple[int, str]] = []
     for number, line in lines:
-        if block and (START.match(line) or block[-1][1].startswith("#") or number != block[-1][0] + 1):
+        if block and (
+            START.match(line) or block[-1][1].startswith("#") or number != block[-1][0] + 1
+        ):
             yield join_block(block)
             block = []
         if line.strip():

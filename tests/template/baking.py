@@ -22,11 +22,22 @@ Bake = Callable[..., subprocess.CompletedProcess[str]]
 def bake(tmp_path: Path) -> Bake:
     """Return bake(source, option, answer=...), which runs cookiecutter on `source` into tmp_path / "out"."""
 
-    def run(source: Path | str = ROOT, *options: str, **answers: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        source: Path | str = ROOT, *options: str, **answers: str
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "out").mkdir(exist_ok=True)
         words = [*options, *(f"{name}={value}" for name, value in answers.items())]
         return subprocess.run(
-            [sys.executable, "-m", "cookiecutter", str(source), "--no-input", "-o", str(tmp_path / "out"), *words],
+            [
+                sys.executable,
+                "-m",
+                "cookiecutter",
+                str(source),
+                "--no-input",
+                "-o",
+                str(tmp_path / "out"),
+                *words,
+            ],
             env={**os.environ, "HOME": str(tmp_path)},
             capture_output=True,
             text=True,
@@ -53,6 +64,8 @@ def setup_metadata(project: Path) -> configparser.SectionProxy:
 
 def setup_without_docs() -> str:
     """Return this repository's setup.cfg without the extra for its documentation site, which projects do not have."""
-    text, count = re.subn(r"^docs =\n(    .*\n)+", "", (ROOT / "setup.cfg").read_text(), flags=re.MULTILINE)
+    text, count = re.subn(
+        r"^docs =\n(    .*\n)+", "", (ROOT / "setup.cfg").read_text(), flags=re.MULTILINE
+    )
     assert count == 1
     return text

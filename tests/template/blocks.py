@@ -54,7 +54,9 @@ class Block:
     @property
     def is_output(self) -> bool:
         """Return true if the block is the output of the commands before it."""
-        return self.language in OUTPUTS and (not self.before or INTRODUCED.search(self.sentence) is not None)
+        return self.language in OUTPUTS and (
+            not self.before or INTRODUCED.search(self.sentence) is not None
+        )
 
 
 @dataclass
@@ -163,12 +165,19 @@ def read_guide(text: str) -> Guide:
             ]
         elif block.sentence == LOGGED:
             guide.parts.append(Log(block.content))
-        elif block.is_output and guide.parts and isinstance(guide.parts[-1], Step) and not guide.parts[-1].output:
+        elif (
+            block.is_output
+            and guide.parts
+            and isinstance(guide.parts[-1], Step)
+            and not guide.parts[-1].output
+        ):
             commands = guide.parts.pop().commands
             if "last command" in block.sentence:
                 guide.parts.append(Step(commands[:-1]))
                 commands = commands[-1:]
             guide.parts.append(Step(commands, block.language, _expected(block)))
         else:
-            assert block.language not in ("", "sh", "shell", "console", "py", "pycon"), f"not tested:\n{block.content}"
+            assert block.language not in ("", "sh", "shell", "console", "py", "pycon"), (
+                f"not tested:\n{block.content}"
+            )
     return guide

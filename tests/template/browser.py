@@ -38,10 +38,16 @@ def find_chromium() -> tuple[str, dict[str, str]] | None:
     if found := next(filter(None, map(shutil.which, NAMES)), None):
         return found, {}
     folder = CACHE / PACKAGE.rpartition("@")[2]
-    can_fetch = shutil.which("npm") and (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    can_fetch = shutil.which("npm") and (platform.system(), platform.machine()) == (
+        "Linux",
+        "x86_64",
+    )
     if not folder.exists() and can_fetch:
         fetch(folder)
-    environment = {"LD_LIBRARY_PATH": str(folder / "lib"), "FONTCONFIG_FILE": str(folder / "fonts.xml")}
+    environment = {
+        "LD_LIBRARY_PATH": str(folder / "lib"),
+        "FONTCONFIG_FILE": str(folder / "fonts.xml"),
+    }
     return (str(folder / "chromium"), environment) if folder.exists() else None
 
 
@@ -53,9 +59,15 @@ def fetch(target: Path) -> None:
         made.mkdir()
         if not unpack(PACKAGE, folder):
             return
-        for part, result in (("chromium", made / "chromium"), ("al2023.tar", None), ("fonts.tar", None)):
+        for part, result in (
+            ("chromium", made / "chromium"),
+            ("al2023.tar", None),
+            ("fonts.tar", None),
+        ):
             output = result or folder / part
-            subprocess.run(["node", "-e", DECOMPRESS, folder / f"package/bin/{part}.br", output], check=True)
+            subprocess.run(
+                ["node", "-e", DECOMPRESS, folder / f"package/bin/{part}.br", output], check=True
+            )
             if not result:
                 with tarfile.open(output) as tar:
                     tar.extractall(made, filter="data")

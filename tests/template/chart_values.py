@@ -11,10 +11,14 @@ TLS: Values = {"tls": {"existingSecret": "certificate"}}
 KEYS: Values = {"apiKeys": {"existingSecret": "keys"}}
 GATEWAY = [{"name": "gateway", "namespace": "edge", "sectionName": "https"}]
 FETCHED: Values = {
-    "model": {"initContainer": {"image": "fetch:1", "command": ["fetch"], "args": ["iris", "/mnt/models"]}}
+    "model": {
+        "initContainer": {"image": "fetch:1", "command": ["fetch"], "args": ["iris", "/mnt/models"]}
+    }
 }
 CLAIMED: Values = {"model": {"persistentVolumeClaim": {"claimName": "models", "subPath": "iris"}}}
-HPA: Values = {"autoscaling": {**ENABLED, "minReplicas": 2, "maxReplicas": 9, "targetRequestsInFlight": 8}}
+HPA: Values = {
+    "autoscaling": {**ENABLED, "minReplicas": 2, "maxReplicas": 9, "targetRequestsInFlight": 8}
+}
 KEDA: Values = {
     "keda": {
         **ENABLED,
@@ -22,7 +26,12 @@ KEDA: Values = {
         "annotations": {"autoscaling.keda.sh/paused": "false"},
         "targetCPUUtilizationPercentage": 70,
         "prometheus": {"serverAddress": "http://prometheus:9090"},
-        "triggers": [{"type": "cron", "metadata": {"timezone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *"}}],
+        "triggers": [
+            {
+                "type": "cron",
+                "metadata": {"timezone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *"},
+            }
+        ],
     },
     "monitoring": {"podMonitor": ENABLED},
 }
@@ -49,8 +58,17 @@ FEATURES: dict[str, Values] = {
     "claimed": CLAIMED,
     "tls": TLS,
     "keys": KEYS,
-    "service": {"service": {"type": "LoadBalancer", "httpPort": 80, "annotations": {"a": "b"}, "headless": True}},
-    "dual stack": {"service": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}},
+    "service": {
+        "service": {
+            "type": "LoadBalancer",
+            "httpPort": 80,
+            "annotations": {"a": "b"},
+            "headless": True,
+        }
+    },
+    "dual stack": {
+        "service": {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}
+    },
     "ingress": {
         "ingress": {
             **ENABLED,
@@ -58,7 +76,10 @@ FEATURES: dict[str, Values] = {
             "hosts": ["iris.example.com", "iris.example.org"],
             "tls": [{"secretName": "front", "hosts": ["iris.example.com"]}],
         },
-        "grpcIngress": {**ENABLED, "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPC"}},
+        "grpcIngress": {
+            **ENABLED,
+            "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "GRPC"},
+        },
     },
     "routes": {
         "httpRoute": {
@@ -73,12 +94,20 @@ FEATURES: dict[str, Values] = {
             "parentRefs": GATEWAY,
             "hostnames": ["grpc.example.com"],
             "matches": [{"method": {"service": "inference.GRPCInferenceService"}}],
-            "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x-internal"]}}],
+            "filters": [
+                {
+                    "type": "RequestHeaderModifier",
+                    "requestHeaderModifier": {"remove": ["x-internal"]},
+                }
+            ],
         },
     },
     "hpa": HPA,
     "keda": KEDA,
-    "budget": {"podDisruptionBudget": {**ENABLED, "maxUnavailable": None, "minAvailable": "50%"}, "replicaCount": 2},
+    "budget": {
+        "podDisruptionBudget": {**ENABLED, "maxUnavailable": None, "minAvailable": "50%"},
+        "replicaCount": 2,
+    },
     "policy": {
         "networkPolicy": {
             **ENABLED,
@@ -95,8 +124,14 @@ FEATURES: dict[str, Values] = {
     "placement": {
         "nodeSelector": {"gpu": "yes"},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
-        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}
+            }
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
         "priorityClassName": "high",
         "runtimeClassName": "nvidia",
     },
@@ -136,6 +171,18 @@ def merge_values(*names: str) -> Values:
 
 
 # Features that exclude each other are in only one of the two combinations.
-COMMON = ("image", "config", "keys", "service", "ingress", "canary", "budget", "policy", "placement")
+COMMON = (
+    "image",
+    "config",
+    "keys",
+    "service",
+    "ingress",
+    "canary",
+    "budget",
+    "policy",
+    "placement",
+)
 FEATURES["all, behind TLS"] = merge_values(*COMMON, "tls", "fetched", "hpa", "monitoring")
-FEATURES["all, in the clear"] = merge_values(*COMMON, "claimed", "keda", "pod monitor", "grpc probes")
+FEATURES["all, in the clear"] = merge_values(
+    *COMMON, "claimed", "keda", "pod monitor", "grpc probes"
+)

@@ -51,9 +51,15 @@ def copy_context(source: Path, ignore: str, target: Path) -> None:
     rules = []
     for line in ignore.splitlines():
         if line.strip() and not line.startswith("#"):
-            pattern = re.escape(line.lstrip("!").strip("/")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
+            pattern = (
+                re.escape(line.lstrip("!").strip("/"))
+                .replace(r"\*\*/", "(.*/)?")
+                .replace(r"\*", "[^/]*")
+            )
             rules.append((re.compile(pattern + "(/.*)?"), line.startswith("!")))
-    wanted = {line.lstrip("!").split("/")[0] for line in ignore.splitlines() if line.startswith("!")}
+    wanted = {
+        line.lstrip("!").split("/")[0] for line in ignore.splitlines() if line.startswith("!")
+    }
     for top in wanted:
         for path in [source / top, *(source / top).rglob("*")]:
             name = str(path.relative_to(source))
@@ -64,7 +70,9 @@ def copy_context(source: Path, ignore: str, target: Path) -> None:
 
 def lint_findings(dockerfile: Path) -> str:
     """Return hadolint's findings for the Dockerfile."""
-    hadolint = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    hadolint = shutil.which(
+        "hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
     if hadolint is None:
         missing("hadolint")
     return subprocess.run([hadolint, dockerfile], capture_output=True, text=True).stdout
@@ -75,7 +83,14 @@ class Namespace:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        hold = ["unshare", "--mount", "--propagation=private", "sh", "-c", "echo made; exec sleep infinity"]
+        hold = [
+            "unshare",
+            "--mount",
+            "--propagation=private",
+            "sh",
+            "-c",
+            "echo made; exec sleep infinity",
+        ]
         self.holder = subprocess.Popen(hold, stdout=subprocess.PIPE)
         assert self.holder.stdout
         assert self.holder.stdout.readline() == b"made\n"
@@ -134,7 +149,9 @@ class Stage:
         for name, rest in steps:
             if name == "RUN":
                 done = self.shell(rest)
-                assert done.returncode == 0, f"RUN {rest}\nexited with {done.returncode}:\n{done.stdout}"
+                assert done.returncode == 0, (
+                    f"RUN {rest}\nexited with {done.returncode}:\n{done.stdout}"
+                )
             elif name == "COPY":
                 self.copy(rest, context, stages)
             elif name == "WORKDIR":
@@ -148,7 +165,9 @@ class Stage:
                 key, _, value = "".join(shlex.split(rest)).partition("=")
                 self.arguments[key] = value
             else:
-                assert name in {"USER", "EXPOSE", "HEALTHCHECK", "CMD", "LABEL", "FROM"}, f"{name} is not known here"
+                assert name in {"USER", "EXPOSE", "HEALTHCHECK", "CMD", "LABEL", "FROM"}, (
+                    f"{name} is not known here"
+                )
                 self.instructions[name] = rest
 
     def shell(self, command: str) -> subprocess.CompletedProcess[str]:
@@ -157,7 +176,13 @@ class Stage:
         handed = {name: value for name, value in os.environ.items() if HANDED.fullmatch(name)}
         variables = {"HOME": "/root", **handed, **self.arguments, **self.env}
         return self.namespace.attempt(
-            *("chroot", self.root, "env", "-i", *(f"{name}={value}" for name, value in variables.items())),
+            *(
+                "chroot",
+                self.root,
+                "env",
+                "-i",
+                *(f"{name}={value}" for name, value in variables.items()),
+            ),
             *("sh", "-c", f"cd {self.workdir} && {command}"),
         )
 
@@ -167,7 +192,11 @@ class Stage:
         options = dict(word.lstrip("-").split("=") for word in words if word.startswith("--"))
         *sources, target = (word for word in words if not word.startswith("--"))
         origin = stages[options["from"]].root if "from" in options else context
-        into = self.root / self.workdir.strip("/") / target if target[0] != "/" else Path(f"{self.root}{target}")
+        into = (
+            self.root / self.workdir.strip("/") / target
+            if target[0] != "/"
+            else Path(f"{self.root}{target}")
+        )
         names = " ".join(f"{origin}/{source.strip('/')}" for source in sources)
         mode = f'chmod -R {options["chmod"]} "$aside"' if "chmod" in options else "true"
         copy = "cp -R --preserve=mode,timestamps,links"
@@ -186,8 +215,14 @@ class Container:
         self.stage = stage
         self.env = {**stage.env, **env}
         root, run = stage.root, ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs"]
-        lines = [[*run, root / "tmp"], [*run, root / "dev/shm"], ["mount", "-t", "proc", "proc", root / "proc"]]
-        lines += [["mount", "--bind", source, f"{root}{target}"] for target, source in mounts.items()]
+        lines = [
+            [*run, root / "tmp"],
+            [*run, root / "dev/shm"],
+            ["mount", "-t", "proc", "proc", root / "proc"],
+        ]
+        lines += [
+            ["mount", "--bind", source, f"{root}{target}"] for target, source in mounts.items()
+        ]
         lines += [["mount", "-o", "remount,bind,ro", place] for place in (root, root / "usr/local")]
         script = " && ".join(shlex.join(map(str, line)) for line in lines)
         start = ["chroot", str(root), *self.confined(json.loads(stage.instructions["CMD"]))]
@@ -213,7 +248,11 @@ class Container:
     def pid(self) -> int | None:
         """Return the PID of process 1 as seen from outside the container."""
         with suppress(OSError):
-            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+            children = (
+                Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+                .read_text()
+                .split()
+            )
             return int(children[0]) if children else None
         return None
 
@@ -227,7 +266,14 @@ class Container:
         health = json.loads(self.stage.instructions["HEALTHCHECK"].partition("CMD ")[2])
         if self.pid is None:
             return False
-        inside = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", f"--root=/proc/{self.pid}/root"]
+        inside = [
+            "nsenter",
+            f"--target={self.pid}",
+            "--mount",
+            "--pid",
+            "--ipc",
+            f"--root=/proc/{self.pid}/root",
+        ]
         return not subprocess.run([*inside, *self.confined(health)], capture_output=True).returncode
 
     def stop(self) -> None:

@@ -23,9 +23,22 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
     """Return the Python of .venv-NAME. The environment is created again when `requirements` changes."""
 
     def install(folder: Path) -> None:
-        uv = (sys.executable, "-m", "uv")  # uv is much faster than pip, which takes more than a minute
+        uv = (
+            sys.executable,
+            "-m",
+            "uv",
+        )  # uv is much faster than pip, which takes more than a minute
         run(*uv, "venv", "--quiet", "--clear", "--python", python, folder)
-        run(*uv, "pip", "install", "--quiet", "--python", folder / "bin" / "python", "-r", requirements)
+        run(
+            *uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            folder / "bin" / "python",
+            "-r",
+            requirements,
+        )
 
     return install_once(name, requirements, install) / "bin" / "python"
 
@@ -55,7 +68,9 @@ def make_triton() -> Path:
 
 def version_in(python: Path, package: str) -> str:
     """Return the version of a package in the environment of `python`."""
-    return run(python, "-c", f"from importlib.metadata import version\nprint(version('{package}'))").strip()
+    return run(
+        python, "-c", f"from importlib.metadata import version\nprint(version('{package}'))"
+    ).strip()
 
 
 def make_node_packages() -> Path:
@@ -73,10 +88,16 @@ def make_node_packages() -> Path:
 
 def make_mlserver() -> Path:
     """Return the Python of .venv-mlserver. MLServer needs a Python below 3.13."""
-    python = sys.executable if sys.version_info < (3, 13) else shutil.which("python3.12") or shutil.which("python3.11")
+    python = (
+        sys.executable
+        if sys.version_info < (3, 13)
+        else shutil.which("python3.12") or shutil.which("python3.11")
+    )
     if python is None:
         pytest.fail("Cannot install MLServer: no python3.12 or python3.11 on PATH")
-    return make_environment("mlserver", Path(__file__).parent / "mlserver_codecs" / "requirements.txt", python)
+    return make_environment(
+        "mlserver", Path(__file__).parent / "mlserver_codecs" / "requirements.txt", python
+    )
 
 
 def make_project(out: Path, **answers: str) -> Path:
@@ -103,8 +124,12 @@ def link_packages(made: Path, python: Path | None = None) -> Path:
     folder = made / ".venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python*/site-packages")
-    installed = map(str, python.parents[1].glob("lib/python*/site-packages")) if python else sys.path
-    (packages / "here.pth").write_text("\n".join(each for each in installed if each.endswith("-packages")))
+    installed = (
+        map(str, python.parents[1].glob("lib/python*/site-packages")) if python else sys.path
+    )
+    (packages / "here.pth").write_text(
+        "\n".join(each for each in installed if each.endswith("-packages"))
+    )
     scripts = {
         made.name: "sys.path.insert(0, '.')\nfrom app.cli import main\n\nmain()",
         "gunicorn": "from gunicorn.app.wsgiapp import run\n\nrun()",
@@ -147,5 +172,7 @@ def run(*command: str | Path, timeout: float | None = None, **environment: str) 
         text=True,
         timeout=timeout,
     )
-    assert done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"{command} exited with {done.returncode}:\n{done.stdout}{done.stderr}"
+    )
     return done.stdout

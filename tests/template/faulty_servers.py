@@ -19,7 +19,9 @@ TRIGGER = b'"datatype": "fp32"'
 TRIGGER_LINE = b"it is my turn\n"
 
 
-def wrap_application(handle: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]]) -> Flask:
+def wrap_application(
+    handle: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]],
+) -> Flask:
     """Return our service with each request passed to `handle`, together with the original application."""
     app = ours.create()
     original = app.wsgi_app
@@ -30,7 +32,9 @@ def wrap_application(handle: Callable[[Callable, dict[str, Any], Callable], Iter
 def faulty_server() -> Flask:
     """Return a server that responds 500 to malformed or gzip requests, and does not support binary tensors."""
 
-    def handle(original: Callable, environ: dict[str, Any], start_response: Callable) -> Iterable[bytes]:
+    def handle(
+        original: Callable, environ: dict[str, Any], start_response: Callable
+    ) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             kept = [header for header in headers if header[0] != HEADER_LENGTH]
             return start_response(status.replace("400", "500"), kept, *error)
@@ -49,7 +53,9 @@ def minimal_metadata_server() -> Flask:
     app = ours.create()
     metadata = {"name": ours.NAME, "platform": ""}
     for member, tensors in (("inputs", ours.INPUTS), ("outputs", ours.OUTPUTS)):
-        metadata[member] = [{"name": name, "datatype": kind, "shape": shape} for name, kind, shape in tensors]
+        metadata[member] = [
+            {"name": name, "datatype": kind, "shape": shape} for name, kind, shape in tensors
+        ]
     app.extensions["service"].plane.model_metadata = lambda name, version: dict(metadata)
     return app
 

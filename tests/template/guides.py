@@ -32,7 +32,9 @@ from .listed import LISTED
 
 GUIDES = ROOT / "docs" / "guides"
 REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
-STARTS_SERVICE = re.compile(r"(^|\s)(make serve|(\S+/)?gunicorn -|\.venv/bin/python -m app serve\b(?! --help))")
+STARTS_SERVICE = re.compile(
+    r"(^|\s)(make serve|(\S+/)?gunicorn -|\.venv/bin/python -m app serve\b(?! --help))"
+)
 CREATES_PROJECT = re.compile(r"tools/bin/cookiecutter ")
 UNITS = r"ms|s|rows/s|req/s|[KM]B/s|infer/sec|usec|KiB|per second|in [\d.]+ s"
 # Numbers that differ between runs: with a unit, in a time or an id of a process, or as the padding of pytest.
@@ -51,7 +53,11 @@ def read_guide(name: str) -> Guide:
     """
     guide = read_text((GUIDES / f"{name}.md").read_text())
     listed = LISTED.get(f"docs/guides/{name}.md", [])
-    guide.parts = [part for part in guide.parts if not (isinstance(part, Step) and {*part.commands} <= {*listed})]
+    guide.parts = [
+        part
+        for part in guide.parts
+        if not (isinstance(part, Step) and {*part.commands} <= {*listed})
+    ]
     assert all(step.output for step in guide.steps), f"{name}: a command has no output"
     return guide
 
@@ -59,7 +65,10 @@ def read_guide(name: str) -> Guide:
 def local_addresses(*others: str) -> dict[str, str]:
     """Return a free address for each address of a page: those of the service, and `others`."""
     shown = [REST, GRPC, *others]
-    actual = {address: f"127.0.0.1:{port}" for address, port in zip(shown, free_ports(len(shown)), strict=True)}
+    actual = {
+        address: f"127.0.0.1:{port}"
+        for address, port in zip(shown, free_ports(len(shown)), strict=True)
+    }
     names = {address.replace("127.0.0.1", "localhost"): there for address, there in actual.items()}
     return actual | {name: there.replace("127.0.0.1", "localhost") for name, there in names.items()}
 
@@ -106,7 +115,9 @@ class Session:
                 if isinstance(part, Step):
                     self.run_step(part)
                 elif isinstance(part, Log):
-                    assert self.service, "the page shows lines of the log before it starts the service"
+                    assert self.service, (
+                        "the page shows lines of the log before it starts the service"
+                    )
                     wait_for_lines(self.service, replaced(part.lines, self.actual))
                 else:
                     write_file(self.folder, part.name, part.content, self.actual)
@@ -115,7 +126,9 @@ class Session:
         """Run the commands of a block. The output is that of the last command, or of the commands after a start."""
         executed = [command for command in step.commands if command not in self.listed]
         output = None
-        for is_start, commands in groupby(executed, lambda command: STARTS_SERVICE.search(command) is not None):
+        for is_start, commands in groupby(
+            executed, lambda command: STARTS_SERVICE.search(command) is not None
+        ):
             if is_start:
                 for command in commands:
                     self.serve(command, step.output if command == executed[-1] else "")
@@ -135,7 +148,9 @@ class Session:
         """Run cookiecutter with an empty line for each prompt, and continue in the new project."""
         before = {*self.folder.glob("*/app"), *self.folder.parent.glob("*/app")}
         create = CREATES_PROJECT.sub("cookiecutter ", commands).replace("TEMPLATE_URL", f"'{ROOT}'")
-        output = run_command(create, self.folder, self.actual, "\n" * 20, HOME=str(self.folder), **self.environment())
+        output = run_command(
+            create, self.folder, self.actual, "\n" * 20, HOME=str(self.folder), **self.environment()
+        )
         (made,) = {*self.folder.glob("*/app"), *self.folder.parent.glob("*/app")} - before
         self.folder = made.parent
         link_packages(self.folder)
@@ -144,16 +159,30 @@ class Session:
     def environment(self) -> dict[str, str]:
         """Return the variables of a command: few workers, the free ports, and the tools of the project first."""
         ports = {"HTTP_PORT": port_of(self.actual[REST]), "GRPC_PORT": port_of(self.actual[GRPC])}
-        fixed = {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": 0, "WORKERS": 1, "PYTHONPATH": "", "MAKEFLAGS": ""}
-        path = os.pathsep.join([str(self.folder / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+        fixed = {
+            "HOST": "127.0.0.1",
+            "SHUTDOWN_DELAY_SECONDS": 0,
+            "WORKERS": 1,
+            "PYTHONPATH": "",
+            "MAKEFLAGS": "",
+        }
+        path = os.pathsep.join(
+            [str(self.folder / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        )
         given = {**ports, **fixed, **LOCAL, "PATH": path, **self.variables}
         return {name: str(value) for name, value in given.items()}
 
     def serve(self, command: str, lines: str) -> None:
         """Start the service, which stops at the next start or at the end. It then has printed the lines."""
         self.exit_stack.close()
-        words = ["bash", "-c", f"exec env {replaced(command, self.actual)}"]  # the service gets SIGTERM, not bash
-        self.service = self.exit_stack.enter_context(started(words, self.folder, self.environment(), is_ready))
+        words = [
+            "bash",
+            "-c",
+            f"exec env {replaced(command, self.actual)}",
+        ]  # the service gets SIGTERM, not bash
+        self.service = self.exit_stack.enter_context(
+            started(words, self.folder, self.environment(), is_ready)
+        )
         self.exit_stack.enter_context(printed(self.service, replaced(lines, self.actual)))
         self.exit_stack.enter_context(self.then())
 
@@ -185,7 +214,10 @@ def other_server(
 
 def is_ready(service: Running) -> bool:
     """Return true if the service has logged that it is ready. With TLS, a request over HTTP gets no response."""
-    return service.ready() or re.search(r"^(?!.*Worker \d).* is ready", service.log(), re.MULTILINE) is not None
+    return (
+        service.ready()
+        or re.search(r"^(?!.*Worker \d).* is ready", service.log(), re.MULTILINE) is not None
+    )
 
 
 @contextmanager
@@ -205,8 +237,12 @@ def check_output(step: Step, output: str) -> None:
     if step.language == "json":
         assert json.loads(output) == json.loads(step.output), output
     else:
-        lines = "\n".join(line.rstrip() for line in WARNING.sub("", output).strip("\n").splitlines())
-        assert re.fullmatch(pattern(step.output.strip("\n")), without_varying(lines), re.DOTALL), output
+        lines = "\n".join(
+            line.rstrip() for line in WARNING.sub("", output).strip("\n").splitlines()
+        )
+        assert re.fullmatch(pattern(step.output.strip("\n")), without_varying(lines), re.DOTALL), (
+            output
+        )
 
 
 def pattern(shown: str) -> str:
@@ -218,7 +254,9 @@ def without_varying(text: str) -> str:
     return VARYING.sub("0", text)
 
 
-def run_command(command: str, folder: Path, actual: Mapping[str, str], typed: str = "", **variables: str) -> str:
+def run_command(
+    command: str, folder: Path, actual: Mapping[str, str], typed: str = "", **variables: str
+) -> str:
     """Return the output of a command, with the texts that the page has."""
     command = re.sub(r"(?<!\w)curl ", "curl --silent --show-error ", replaced(command, actual))
     done = subprocess.run(

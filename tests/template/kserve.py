@@ -13,13 +13,23 @@ KNATIVE = ["knative-rest", "knative-grpc"]
 STANDARD = ["inferenceservice", "servingruntime"]
 EVERY = [*STANDARD, *KNATIVE]
 # Members of an InferenceService's predictor that are not members of a pod.
-OWN_MEMBERS = {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "timeout", "autoScaling", "model"}
+OWN_MEMBERS = {
+    "minReplicas",
+    "maxReplicas",
+    "scaleMetric",
+    "scaleTarget",
+    "timeout",
+    "autoScaling",
+    "model",
+}
 MODELS = "/mnt/models"
 
 
 def documents(name: str) -> dict[str, Any]:
     """Return the documents of a manifest by kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all((KSERVE / f"{name}.yaml").read_text())}
+    return {
+        each["kind"]: each for each in yaml.safe_load_all((KSERVE / f"{name}.yaml").read_text())
+    }
 
 
 def pod_of(name: str) -> dict[str, Any]:
@@ -43,7 +53,12 @@ def environment(name: str, resource: str) -> dict[str, str]:
     for each in only_container(name)["env"]:
         value = each.get("value")
         if value is None:
-            assert each["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['serving.kserve.io/inferenceservice']"
+            assert (
+                each["valueFrom"]["fieldRef"]["fieldPath"]
+                == "metadata.labels['serving.kserve.io/inferenceservice']"
+            )
             value = resource
-        values[each["name"]] = value.replace("{{.Name}}", resource) if name == "servingruntime" else value
+        values[each["name"]] = (
+            value.replace("{{.Name}}", resource) if name == "servingruntime" else value
+        )
     return values

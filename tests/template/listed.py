@@ -51,7 +51,9 @@ LISTED = {
     "docs/guides/images-and-audio.md": [
         'docker build -f deploy/Dockerfile --build-arg APT_PACKAGES="libgl1 libglib2.0-0t64" -t media:0.1.0 .',
     ],
-    "docs/guides/large-models.md": ["helm upgrade --install NAME deploy/helm --values large-model.yaml"],
+    "docs/guides/large-models.md": [
+        "helm upgrade --install NAME deploy/helm --values large-model.yaml"
+    ],
     "docs/guides/secrets.md": [
         "kubectl create secret generic api-keys --from-file=keys.txt=secrets/keys.txt",
         "kubectl create secret generic weights-token --from-file=token=secrets/token.txt",

@@ -50,7 +50,9 @@ def render(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Render:
 
 def by_kind(manifests: Iterable[dict[str, Any]]) -> dict[str, Any]:
     listed = list(manifests)
-    name = min((each["metadata"]["name"] for each in listed if each["kind"] == "Deployment"), key=len)
+    name = min(
+        (each["metadata"]["name"] for each in listed if each["kind"] == "Deployment"), key=len
+    )
     result = {}
     for each in listed:
         rest = each["metadata"]["name"].removeprefix(name).removeprefix("-")
@@ -94,7 +96,11 @@ def assert_restricted(pod: dict[str, Any]) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        writable = {mount["name"] for mount in container.get("volumeMounts", []) if not mount.get("readOnly")}
+        writable = {
+            mount["name"]
+            for mount in container.get("volumeMounts", [])
+            if not mount.get("readOnly")
+        }
         assert writable <= empty
     for volume in pod.get("volumes", []):
         assert volume.keys() & {"emptyDir", "secret", "persistentVolumeClaim"}, volume
@@ -102,9 +108,15 @@ def assert_restricted(pod: dict[str, Any]) -> None:
 
 def assert_probes(container: dict[str, Any]) -> None:
     """Check that startup and readiness probe the model, and liveness the process with a longer failure time."""
-    paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    paths = {
+        name: container[name]["httpGet"]["path"]
+        for name in ("startupProbe", "readinessProbe", "livenessProbe")
+    }
     assert paths == {"startupProbe": READY, "readinessProbe": READY, "livenessProbe": LIVE}
-    patience = {name: probe["periodSeconds"] * probe.get("failureThreshold", 3) for name, probe in probes(container)}
+    patience = {
+        name: probe["periodSeconds"] * probe.get("failureThreshold", 3)
+        for name, probe in probes(container)
+    }
     assert patience["livenessProbe"] > patience["readinessProbe"]
     assert patience["startupProbe"] >= 300
 

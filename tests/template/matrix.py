@@ -37,18 +37,39 @@ class Cell:
     def run(self, tests: str) -> str:
         """Generate the project, run `make lint test` and return the output."""
         with tempfile.TemporaryDirectory() as folder:
-            answers = [f"project_name={self.name}", "project_slug=made", f"framework={self.framework}"]
+            answers = [
+                f"project_name={self.name}",
+                "project_slug=made",
+                f"framework={self.framework}",
+            ]
             steps = {
-                "bake": [sys.executable, "-m", "cookiecutter", str(ROOT), "--no-input", "-o", folder, *answers],
+                "bake": [
+                    sys.executable,
+                    "-m",
+                    "cookiecutter",
+                    str(ROOT),
+                    "--no-input",
+                    "-o",
+                    folder,
+                    *answers,
+                ],
                 "install": ["make", "-C", f"{folder}/made", f"PYTHON={self.python}", ".venv/.dev"],
                 "lint": ["make", "-C", f"{folder}/made", "lint"],
                 "test": ["make", "-C", f"{folder}/made", "test", f"ARGS={tests}"],
             }
             start, output = time.monotonic(), ""
             for step, command in steps.items():
-                environment = {**os.environ, "HOME": folder, "PIP_CACHE_DIR": str(ROOT / ".cache" / "pip")}
+                environment = {
+                    **os.environ,
+                    "HOME": folder,
+                    "PIP_CACHE_DIR": str(ROOT / ".cache" / "pip"),
+                }
                 done = subprocess.run(
-                    command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                    command,
+                    env=environment,
+                    text=True,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
                 )
                 output += done.stdout
                 if done.returncode:
@@ -66,21 +87,33 @@ def name(framework: str, python: str) -> str:
 
 def table(cells: list[Cell]) -> str:
     rows = [("framework", "python", "project", "result", "seconds")]
-    rows += [(each.framework, each.python, each.name, each.failed or "ok", f"{each.seconds:.0f}") for each in cells]
+    rows += [
+        (each.framework, each.python, each.name, each.failed or "ok", f"{each.seconds:.0f}")
+        for each in cells
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+        for row in rows
+    )
 
 
 @click.command(help=__doc__)
-@click.option("--framework", "frameworks", multiple=True, type=click.Choice(FRAMEWORKS), default=FRAMEWORKS)
-@click.option("--python", "pythons", multiple=True, default=[each for each in PYTHONS if shutil.which(each)])
+@click.option(
+    "--framework", "frameworks", multiple=True, type=click.Choice(FRAMEWORKS), default=FRAMEWORKS
+)
+@click.option(
+    "--python", "pythons", multiple=True, default=[each for each in PYTHONS if shutil.which(each)]
+)
 @click.option("--tests", default="", help="A test file of the project. [default: all]")
 def main(frameworks: tuple[str, ...], pythons: tuple[str, ...], tests: str) -> None:
     cells = [Cell(*pair, name(*pair)) for pair in product(frameworks, pythons)]
     logs = ROOT / ".cache" / "matrix"
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
-    with click.progressbar(cells, label="matrix", item_show_func=lambda cell: cell and cell.framework) as bar:
+    with click.progressbar(
+        cells, label="matrix", item_show_func=lambda cell: cell and cell.framework
+    ) as bar:
         for cell in bar:
             (logs / f"{cell.framework}-{cell.python}.txt").write_text(cell.run(tests))
     click.echo(table(cells))

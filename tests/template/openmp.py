@@ -41,9 +41,14 @@ def network() -> Flask:
     def load() -> Any:
         torch.manual_seed(0)
         torch.set_num_threads(4)
-        return torch.nn.Sequential(torch.nn.Linear(COLUMNS, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
+        return torch.nn.Sequential(
+            torch.nn.Linear(COLUMNS, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1)
+        )
 
-    return served(load, lambda model, x: model(torch.from_numpy(np.repeat(x, 20, 0)))[:ROWS, 0].detach().numpy())
+    return served(
+        load,
+        lambda model, x: model(torch.from_numpy(np.repeat(x, 20, 0)))[:ROWS, 0].detach().numpy(),
+    )
 
 
 def served(load: Callable[[], Any], score: Callable[[Any, np.ndarray], np.ndarray]) -> Flask:
@@ -62,4 +67,6 @@ def served(load: Callable[[], Any], score: Callable[[Any, np.ndarray], np.ndarra
         MetadataTensor("before", "FP64", []),
         MetadataTensor("pid", "INT64", []),
     ]
-    return create_app(module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load_and_score))
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load_and_score)
+    )

@@ -22,7 +22,9 @@ from tests.service import models
 
 # A path prefix that a proxy may add.
 PREFIX = "team/model"
-PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+)
 Open = Callable[..., Page]
 Serve = Callable[[Any], Any]
 # The browser's own console message for an error response.
@@ -54,7 +56,9 @@ def model_with_all_kinds() -> Any:
         flag: np.ndarray,
         picture: list[bytes] = [],  # noqa: B006
     ) -> dict[str, Any]:
-        chances = np.tile([0.25, 0.75, 0], (len(text), 1)) if flag[0] else np.ones((len(text), 3)) * one
+        chances = (
+            np.tile([0.25, 0.75, 0], (len(text), 1)) if flag[0] else np.ones((len(text), 3)) * one
+        )
         pixels = np.full((len(picture), 8, 8, 3), 255, np.uint8)
         values = {"text back": text, "sums": matrix.sum(axis=1), "chances": chances}
         return {**values, "picture back": picture, "pixels": pixels}
@@ -93,7 +97,9 @@ def serve() -> Iterator[Serve]:
 
     def start(module: Any) -> Any:
         app = create_app(Settings(), module)
-        server = make_server("127.0.0.1", 0, DispatcherMiddleware(app, {f"/{PREFIX}": app}), threaded=True)
+        server = make_server(
+            "127.0.0.1", 0, DispatcherMiddleware(app, {f"/{PREFIX}": app}), threaded=True
+        )
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         servers.append((server, thread))
@@ -128,8 +134,15 @@ def visit(chromium: Browser) -> Iterator[Open]:
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20000)
-        page.on("request", lambda each: None if each.url.startswith((address, "data:", "blob:")) else report(each.url))
-        page.on("console", lambda each: report(each.text) if each.type in ("error", "warning") else None)
+        page.on(
+            "request",
+            lambda each: (
+                None if each.url.startswith((address, "data:", "blob:")) else report(each.url)
+            ),
+        )
+        page.on(
+            "console", lambda each: report(each.text) if each.type in ("error", "warning") else None
+        )
         page.on("pageerror", lambda each: report(str(each)))
         page.goto(address)
         return page

@@ -89,7 +89,9 @@ def tables(session: Session) -> Iterator[None]:
     import pandas as pd
 
     folder = session.folder
-    flowers = pd.DataFrame(np.random.default_rng(0).uniform(1, 7, (150, 4)).round(1), columns=COLUMNS)
+    flowers = pd.DataFrame(
+        np.random.default_rng(0).uniform(1, 7, (150, 4)).round(1), columns=COLUMNS
+    )
     failing = flowers.assign(sepal_length=[*flowers["sepal_length"][:-1], "x"])
     failing.to_csv(folder / "rows.csv", index=False)
     flowers.to_csv(folder / "rows.csv.gz", index=False)
@@ -103,7 +105,10 @@ def tables(session: Session) -> Iterator[None]:
     (folder / "request.json").write_text(IRIS)
     other = shutil.copytree(folder, folder.with_name("sizes"), symlinks=True)
     (other / "app/predict.py").write_text(SIZES)
-    with service(session), gunicorn(other, python=other / ".venv/bin/python", PYTHONPATH="") as sizes:
+    with (
+        service(session),
+        gunicorn(other, python=other / ".venv/bin/python", PYTHONPATH="") as sizes,
+    ):
         session.variables |= {"SIZES_PORT": str(sizes.http_port), "BASH_FUNC_pip%%": "() { true; }"}
         yield
     assert [*pd.read_parquet(folder / "labels").columns] == [*COLUMNS, "label"]
@@ -124,7 +129,9 @@ def perf_analyzer(session: Session) -> Iterator[None]:
     """Install perf_analyzer, and let it measure for a short time."""
     executable, libraries = install_perf_analyzer()
     short = "--measurement-interval 50 --max-trials 3 --stability-percentage 999"
-    session.variables["BASH_FUNC_perf_analyzer%%"] = f'() {{ LD_LIBRARY_PATH={libraries} {executable} "$@" {short}; }}'
+    session.variables["BASH_FUNC_perf_analyzer%%"] = (
+        f'() {{ LD_LIBRARY_PATH={libraries} {executable} "$@" {short}; }}'
+    )
     with service(session):
         yield
 
@@ -141,7 +148,9 @@ def service(session: Session) -> Iterator[None]:
     """Run the service, which a page assumes, until the page starts it itself. The page's request is for its model."""
     (session.folder / "body.json").write_text(IRIS)
     command, environment = ["make", "serve"], session.environment()
-    session.exit_stack.enter_context(started(command, session.folder, environment, lambda it: " is ready" in it.log()))
+    session.exit_stack.enter_context(
+        started(command, session.folder, environment, lambda it: " is ready" in it.log())
+    )
     yield
 
 
@@ -198,7 +207,9 @@ def git_conflict(session: Session) -> Iterator[None]:
 
     def git(*words: str) -> None:
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", *identity, *words], cwd=session.folder, check=True, capture_output=True)
+        subprocess.run(
+            ["git", *identity, *words], cwd=session.folder, check=True, capture_output=True
+        )
 
     git("init", "--initial-branch", "base")
     for branch, pin in (("base", ""), ("theirs", "numpy==3"), ("ours", "numpy==2")):

@@ -27,7 +27,9 @@ def take_picture(browser: Browser, address: str, file: Path) -> None:
     charts = page.locator("#traffic")
     expect(charts).to_be_visible()
     height = charts.evaluate("each => each.getBoundingClientRect().top + scrollY")
-    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
+    page.screenshot(
+        path=file, full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height}
+    )
     page.close()
 
 

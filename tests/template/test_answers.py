@@ -16,7 +16,9 @@ import yaml
 
 from tests.template.baking import CONTEXT, ROOT, Bake, files, setup_metadata
 
-SPECIAL_CHARACTERS = """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
+SPECIAL_CHARACTERS = (
+    """it's "quoted" \\ 'thrice''' \"\"\" #: {x} <&> % ${HOME} $(id) `id` — żółć 🌷 日本"""
+)
 
 
 def test_free_text_with_special_characters(bake: Bake, out: Path) -> None:
@@ -31,11 +33,24 @@ def test_free_text_with_special_characters(bake: Bake, out: Path) -> None:
     project = out / "special"
     metadata = setup_metadata(project)
     assert (metadata["description"], metadata["author"]) == (SPECIAL_CHARACTERS, SPECIAL_CHARACTERS)
-    subprocess.run([sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(out)], cwd=project, check=True)
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(out)],
+        cwd=project,
+        check=True,
+    )
     assert f"\nSummary: {SPECIAL_CHARACTERS}\n" in (out / "special.egg-info/PKG-INFO").read_text()
-    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"] == SPECIAL_CHARACTERS
-    assert (project / "README.md").read_text().startswith(f"# {SPECIAL_CHARACTERS}\n\n{SPECIAL_CHARACTERS}\n")
-    assert labels(project) >= {"title": SPECIAL_CHARACTERS, "description": SPECIAL_CHARACTERS}.items()
+    assert (
+        yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["description"]
+        == SPECIAL_CHARACTERS
+    )
+    assert (
+        (project / "README.md")
+        .read_text()
+        .startswith(f"# {SPECIAL_CHARACTERS}\n\n{SPECIAL_CHARACTERS}\n")
+    )
+    assert (
+        labels(project) >= {"title": SPECIAL_CHARACTERS, "description": SPECIAL_CHARACTERS}.items()
+    )
     for name in files(project):
         if name.endswith(".py"):
             ast.parse((project / name).read_text())
@@ -46,7 +61,11 @@ def labels(project: Path) -> set[tuple[str, str]]:
 
     A variable would expand to an empty text.
     """
-    found = re.findall(r'image\.(\w+)="((?:\\.|[^"\\])*)"(?: \\)?$', (project / "deploy/Dockerfile").read_text(), re.M)
+    found = re.findall(
+        r'image\.(\w+)="((?:\\.|[^"\\])*)"(?: \\)?$',
+        (project / "deploy/Dockerfile").read_text(),
+        re.M,
+    )
     unset = [(name, re.sub(r"(\\.)|\$(\w+|\{\w+\})", r"\1", value)) for name, value in found]
     return {(name, re.sub(r'\\(["\\$])', r"\1", value)) for name, value in unset}
 
@@ -61,18 +80,41 @@ def test_hook_and_chart_accept_same_repositories() -> None:
     hook = ast.parse((ROOT / "hooks/pre_gen_project.py").read_text())
     (rules,) = (each.value for each in hook.body if ast.unparse(each).startswith("RULES = "))
     pattern, _ = ast.literal_eval(rules)["image_repository"]
-    accepted = ["a", "a/b", "a.b-c__d--e_f", "a-b.c:5000/d/e.f", "localhost/a", "1/2", "a--b.c/d", "a.b:5/c", "a" * 255]
-    for name, expected in {**dict.fromkeys(accepted, True), **dict.fromkeys(NO_REPOSITORIES, False)}.items():
-        by_schema = bool(re.search(repository["pattern"], name)) and len(name) <= repository["maxLength"]
+    accepted = [
+        "a",
+        "a/b",
+        "a.b-c__d--e_f",
+        "a-b.c:5000/d/e.f",
+        "localhost/a",
+        "1/2",
+        "a--b.c/d",
+        "a.b:5/c",
+        "a" * 255,
+    ]
+    for name, expected in {
+        **dict.fromkeys(accepted, True),
+        **dict.fromkeys(NO_REPOSITORIES, False),
+    }.items():
+        by_schema = (
+            bool(re.search(repository["pattern"], name)) and len(name) <= repository["maxLength"]
+        )
         assert (bool(re.fullmatch(pattern, name)), by_schema) == (expected, expected), name
 
 
-@pytest.mark.parametrize("repository", ["123", "1.0", "0x10", "1e5", "012", "1_000", "null", "true"])
+@pytest.mark.parametrize(
+    "repository", ["123", "1.0", "0x10", "1e5", "012", "1_000", "null", "true"]
+)
 def test_repository_is_always_text(bake: Bake, out: Path, repository: str) -> None:
     """YAML parses the image repository as text in every file, even if it looks like a number or a boolean."""
     assert bake(project_name="Text", image_repository=repository).returncode == 0
-    texts = {name: (out / "text" / name).read_text() for name in files(out / "text") if name.endswith(("yaml", "yml"))}
-    read = {name: list(yaml.safe_load_all(texts[name])) for name in texts if "/templates/" not in name}
+    texts = {
+        name: (out / "text" / name).read_text()
+        for name in files(out / "text")
+        if name.endswith(("yaml", "yml"))
+    }
+    read = {
+        name: list(yaml.safe_load_all(texts[name])) for name in texts if "/templates/" not in name
+    }
     assert read["deploy/helm/values.yaml"][0]["image"]["repository"] == repository
     assert read[".github/workflows/release.yml"][0]["env"]["IMAGE_REPOSITORY"] == repository
     assert read["deploy/compose.yaml"][0]["services"]["service"]["image"] == f"{repository}:local"
@@ -82,9 +124,17 @@ def test_repository_is_always_text(bake: Bake, out: Path, repository: str) -> No
 @pytest.mark.parametrize(
     ("project_name", "slug"),
     [
-        *[("Żółć i 日本", "zolc-i-ri-ben"), ("class", "class"), ("!!!", "service"), ("A  b", "a-b")],
+        *[
+            ("Żółć i 日本", "zolc-i-ri-ben"),
+            ("class", "class"),
+            ("!!!", "service"),
+            ("A  b", "a-b"),
+        ],
         ("2nd try", "service-2nd-try"),
-        ("A long way from here to the end of it all, twice", "a-long-way-from-here-to-the-end-of-it-all"),
+        (
+            "A long way from here to the end of it all, twice",
+            "a-long-way-from-here-to-the-end-of-it-all",
+        ),
     ],
 )
 def test_project_name_becomes_slug(bake: Bake, out: Path, project_name: str, slug: str) -> None:
@@ -96,7 +146,20 @@ def test_project_name_becomes_slug(bake: Bake, out: Path, project_name: str, slu
 
 # Written as Jinja expressions, because cookiecutter renders answers from the command line.
 JINJA = ["{{ 'a {{ b }}' }}", "{{ 'a {% if' }}", "{{ 'a {# b' }}"]
-NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/c", "a:1", "a//b", "a/", "a" * 256]
+NO_REPOSITORIES = [
+    "a..b",
+    "a___b",
+    "a._b",
+    "a-_b",
+    "a.",
+    "-a",
+    "a..b/c",
+    "a-.b/c",
+    "a:1",
+    "a//b",
+    "a/",
+    "a" * 256,
+]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +173,10 @@ NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/
         {"project_slug": "../up"},
         {"project_slug": 'quo"te'},
         {"project_slug": "x" * 51},
-        *({"project_slug": word} for word in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")),
+        *(
+            {"project_slug": word}
+            for word in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+        ),
         {"description": "file: /etc/passwd"},
         {"description": "two\nlines"},
         {"author": "two\rlines"},
@@ -126,12 +192,18 @@ NO_REPOSITORIES = ["a..b", "a___b", "a._b", "a-_b", "a.", "-a", "a..b/c", "a-.b/
         {"model_version": "-"},
         {"image_repository": "Not A Repository"},
         {"image_repository": "ghcr.io/you/name:tag"},
-        *({"apt_packages": names} for names in ("libGL1", "libgl1,libglib2.0-0", "libgl1-", "--yes", "a1 $(id)")),
+        *(
+            {"apt_packages": names}
+            for names in ("libGL1", "libgl1,libglib2.0-0", "libgl1-", "--yes", "a1 $(id)")
+        ),
         {"docs_url": "docs"},
         {"docs_url": "https://example.org/a b"},
         *({"image_repository": name} for name in NO_REPOSITORIES[:2]),
         *({"project_slug": name} for name in ("numpy", "jinja2", "scikit--learn")),
-        *({"project_slug": name} for name in ("python", "activate", "mlflow", "torchrun", "transformers-cli", "hf")),
+        *(
+            {"project_slug": name}
+            for name in ("python", "activate", "mlflow", "torchrun", "transformers-cli", "hf")
+        ),
     ],
     ids=lambda answers: repr(answers)[:40],
 )
@@ -142,7 +214,11 @@ def test_rejects_invalid_answers(bake: Bake, tmp_path: Path, answers: dict[str, 
     assert f"Invalid {next(iter(answers))}. Expected " in done.stderr
     assert "Traceback" not in done.stderr
     assert not files(tmp_path / "out")
-    assert {path.name for path in tmp_path.iterdir()} <= {"out", ".cookiecutters", ".cookiecutter_replay"}
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        "out",
+        ".cookiecutters",
+        ".cookiecutter_replay",
+    }
 
 
 def test_every_question_has_a_prompt() -> None:
@@ -155,7 +231,13 @@ def test_every_question_has_a_prompt() -> None:
 
 def rejected_names(kind: str) -> list[str]:
     """Return PACKAGES or COMMANDS, the project names that the hook rejects."""
-    return (ROOT / "hooks/pre_gen_project.py").read_text().split(f"\n{kind} = ")[1].split('"""')[1].split()
+    return (
+        (ROOT / "hooks/pre_gen_project.py")
+        .read_text()
+        .split(f"\n{kind} = ")[1]
+        .split('"""')[1]
+        .split()
+    )
 
 
 def test_hook_rejects_names_of_dependencies() -> None:
@@ -185,4 +267,7 @@ def test_hook_rejects_names_of_commands() -> None:
         for script in installed[name].entry_points.select(group="console_scripts")
     }
     assert {"flask", "f2py", "pytest", "stubgen"} <= found
-    assert {name for name in found if re.fullmatch("[a-z][a-z0-9-]*", name)} <= {*packages, *commands}
+    assert {name for name in found if re.fullmatch("[a-z][a-z0-9-]*", name)} <= {
+        *packages,
+        *commands,
+    }

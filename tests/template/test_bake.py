@@ -50,7 +50,12 @@ TEMPLATE_ONLY_BELOW = {
     *(f"examples/{each}" for each in CONTEXT["framework"][1:]),
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
-TEMPLATE_ONLY_FILES = {"app/server/README.md", "examples/numpy/calls.md", "tests/__init__.py", "tests/conftest.py"}
+TEMPLATE_ONLY_FILES = {
+    "app/server/README.md",
+    "examples/numpy/calls.md",
+    "tests/__init__.py",
+    "tests/conftest.py",
+}
 DOCS_URL = "https://docs.example.com"
 HOSTS = ("https://github.com/", "git@github.com:", "https://git.example.com/")
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml", "setup.cfg"}
@@ -96,7 +101,8 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
     expected = {
         name
         for name in tracked()
-        if name.split("/")[0] not in TEMPLATE_ONLY and "/".join(name.split("/")[:2]) not in TEMPLATE_ONLY_BELOW
+        if name.split("/")[0] not in TEMPLATE_ONLY
+        and "/".join(name.split("/")[:2]) not in TEMPLATE_ONLY_BELOW
     } - TEMPLATE_ONLY_FILES
     assert files(project) == expected | PROJECT_ONLY
     assert not links(project)
@@ -105,7 +111,11 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
         text = (project / name).read_text()
         (project / name).write_text(text.replace(f"]({DOCS_URL}/", f"]({relative}"))
     assert (project / "setup.cfg").read_text() == setup_without_docs()
-    different = {name for name in expected - OWN_TEXT if (project / name).read_bytes() != (ROOT / name).read_bytes()}
+    different = {
+        name
+        for name in expected - OWN_TEXT
+        if (project / name).read_bytes() != (ROOT / name).read_bytes()
+    }
     assert not different
 
 
@@ -116,7 +126,11 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     template = copy_of_template(repositories / "you/made")
     (repositories / "you/made.git").symlink_to("made")
     identity = ["-c", "user.name=you", "-c", "user.email=you@example.com"]
-    for command in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message=all"]):
+    for command in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        [*identity, "commit", "--quiet", "--message=all"],
+    ):
         subprocess.run(["git", *command], cwd=template, check=True)
     hosts = "".join(f"insteadOf = {host}\n" for host in HOSTS)
     (repositories / "gitconfig").write_text(f'[url "file://{repositories}/"]\n{hosts}')
@@ -135,7 +149,12 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_default_links(
-    bake: Bake, out: Path, hosted: Path, monkeypatch: pytest.MonkeyPatch, template: str, has_link: bool
+    bake: Bake,
+    out: Path,
+    hosted: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    template: str,
+    has_link: bool,
 ) -> None:
     """By default, a project links to the pages of a template on GitHub, and has no links to other templates."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(hosted / "gitconfig"))
@@ -145,8 +164,12 @@ def test_default_links(
     linked = set()
     for page in (out / "linked").rglob("*.md"):
         text = page.read_text()
-        assert all((page.parent / name).exists() for name in re.findall(r"\]\(([^):#\s]+\.md)", text)), page
-        linked |= {*re.findall(r"\]\(https://github\.com/you/made/blob/HEAD/docs/([^)#]+\.md)", text)}
+        assert all(
+            (page.parent / name).exists() for name in re.findall(r"\]\(([^):#\s]+\.md)", text)
+        ), page
+        linked |= {
+            *re.findall(r"\]\(https://github\.com/you/made/blob/HEAD/docs/([^)#]+\.md)", text)
+        }
         assert has_link or "/blob/HEAD/docs/" not in text
     assert ("reliability.md" in linked) == has_link
     assert all((ROOT / "docs" / name).exists() for name in linked)
@@ -157,7 +180,9 @@ def test_same_answers_give_same_project(bake: Bake, out: Path) -> None:
     contents = []
     for _ in range(2):
         bake(project_name="Twice")
-        contents.append({name: (out / "twice" / name).read_bytes() for name in files(out / "twice")})
+        contents.append(
+            {name: (out / "twice" / name).read_bytes() for name in files(out / "twice")}
+        )
         shutil.rmtree(out / "twice")
     assert contents[0] == contents[1]
 
@@ -187,7 +212,10 @@ def test_project_contains_answers(bake: Bake, out: Path) -> None:
     readme = (project / "README.md").read_text()
     assert readme.startswith("# Churn of Customers\n\nSays who leaves\n")
     assert "/v2/models/churn-2/infer" in readme
-    assert yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["name"] == "churn-of-customers"
+    assert (
+        yaml.safe_load((project / "deploy/helm/Chart.yaml").read_text())["name"]
+        == "churn-of-customers"
+    )
     values = yaml.safe_load((project / "deploy/helm/values.yaml").read_text())
     assert values["image"]["repository"] == "ghcr.io/ada/churn"
     assert "ARG PYTHON_VERSION=3.11\n" in (project / "deploy/Dockerfile").read_text()
@@ -205,22 +233,32 @@ def served(project: Path) -> tuple[str, str]:
     """Return the name and version in METADATA."""
     tree = ast.parse((project / "app/predict.py").read_text())
     call = next(
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "ModelMetadata"
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "ModelMetadata"
     )
-    values = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg in ("name", "version")}
+    values = {
+        each.arg: ast.literal_eval(each.value)
+        for each in call.keywords
+        if each.arg in ("name", "version")
+    }
     return values["name"], values["version"]
 
 
 def server_name(project: Path) -> str:
     """Return the name in the server metadata."""
     code = "from app import create_app; print(create_app().test_client().get('/v2').json['name'])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
 def copy_of_template(target: Path) -> Path:
     """Copy the template's own files to another directory, and keep symbolic links."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     for name in filter(None, listed.stdout.split("\0")):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).exists():
@@ -240,14 +278,23 @@ def test_project_has_no_build_files(bake: Bake, out: Path, tmp_path: Path) -> No
         (template / name).parent.mkdir(parents=True, exist_ok=True)
         (template / name).touch()
     assert bake(template, project_name="Swept").returncode == 0
-    assert not {name for name in files(out / "swept") if "pyc" in name or "binpb" in name or "venv" in name}
+    assert not {
+        name for name in files(out / "swept") if "pyc" in name or "binpb" in name or "venv" in name
+    }
     assert (out / "swept/app/predict.py").exists()
 
 
 def test_overwrite_keeps_owner_files(bake: Bake, out: Path) -> None:
     """`cookiecutter -f` on an existing project keeps keys and environments, including a symbolic link."""
     assert bake(project_name="Kept").returncode == 0
-    kept = {"keys.txt", "tls.key", "tls.crt", ".venv/bin/python", ".venv/lib/__pycache__/x.pyc", "dist/x.whl"}
+    kept = {
+        "keys.txt",
+        "tls.key",
+        "tls.crt",
+        ".venv/bin/python",
+        ".venv/lib/__pycache__/x.pyc",
+        "dist/x.whl",
+    }
     for name in kept:
         (out / "kept" / name).parent.mkdir(parents=True, exist_ok=True)
         (out / "kept" / name).touch()
@@ -265,7 +312,9 @@ def test_new_version_reaches_projects(bake: Bake, out: Path, tmp_path: Path) -> 
     assert links(template / SLUG) == links(ROOT / SLUG)
     assert bake(template, project_name="Later").returncode == 0
     command = ["git", "grep", "--files-with-matches", "--fixed-strings", __version__, "--", SLUG]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    names = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     for name in names:
         text = (out / "later" / name.removeprefix(f"{SLUG}/")).read_text()
         assert "7.8.9" in text, name

@@ -23,18 +23,32 @@ TOOL_PAGES = ["docs/batch-tools.md", "docs/command-line.md", "docs/performance.m
 # The page whose blocks test_tutorial.py runs.
 TUTORIAL = "docs/tutorial.md"
 # The pages whose blocks test_project_commands.py runs, because they create a project or run its tests.
-PROJECT_PAGES = ["README.md", "docs/predict.md", "docs/upgrading.md", "{{cookiecutter.project_slug}}/README.md"]
+PROJECT_PAGES = [
+    "README.md",
+    "docs/predict.md",
+    "docs/upgrading.md",
+    "{{cookiecutter.project_slug}}/README.md",
+]
 # The pages whose blocks test_commands.py runs.
 PAGES = [
-    *(f"docs/{name}.md" for name in ("configuration", "content-types", "deployment", "growing", "kserve")),
-    *(f"docs/{name}.md" for name in ("monitoring", "optimizations", "options", "page", "releases", "reliability")),
+    *(
+        f"docs/{name}.md"
+        for name in ("configuration", "content-types", "deployment", "growing", "kserve")
+    ),
+    *(
+        f"docs/{name}.md"
+        for name in ("monitoring", "optimizations", "options", "page", "releases", "reliability")
+    ),
     "deploy/helm/README.md",
     "app/server/README.md",
 ]
 # The edits of this page are applied and tested by test_recipes.py.
 RECIPES = "docs/architecture.md"
 # The commands of these pages need hours, other servers or a release. Their targets, modules and files are checked.
-CONTRIBUTORS = ["CONTRIBUTING.md", *(f"{name}/README.md" for name in ("benchmarks", "chaos", "conformance"))]
+CONTRIBUTORS = [
+    "CONTRIBUTING.md",
+    *(f"{name}/README.md" for name in ("benchmarks", "chaos", "conformance")),
+]
 CONTRIBUTORS += ["conformance/fuzz/README.md"]
 ALL = [(page, command) for page, commands in LISTED.items() for command in commands]
 
@@ -43,7 +57,9 @@ def text_of(page: str, project: Path) -> str:
     """Return a page. A project's README is that of a new project, without the calls: test_frameworks.py runs these."""
     if not page.startswith("{{"):
         return (ROOT / page).read_text()
-    before, calls, after = re.split("\n## Calls\n|(?<=\n)## Deployment\n", (project / "README.md").read_text())
+    before, calls, after = re.split(
+        "\n## Calls\n|(?<=\n)## Deployment\n", (project / "README.md").read_text()
+    )
     assert len([*find_blocks(calls)]) > 1
     return before + after
 
@@ -61,7 +77,9 @@ def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
     }
     assert known >= LISTED.keys()
     others = ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"]
-    for path in (each for folder in folders for each in folder.glob("*.md") if each.name not in others):
+    for path in (
+        each for folder in folders for each in folder.glob("*.md") if each.name not in others
+    ):
         page = str(path.relative_to(ROOT))
         if page != RECIPES:
             assert page in known or not read_guide(path.read_text()).parts, page
@@ -150,7 +168,9 @@ def test_every_block_is_taken(page: str, linked_project: Path) -> None:
     for name in scripts:
         is_run = re.search(rf"\b{Path(name).stem}\b", commands)
         assert is_run or name.startswith(("app/", "tests/")), f"nothing executes {name}"
-        assert name.startswith("app/") or "def predict(" not in guide.files[name], f"no path before a model: {name}"
+        assert name.startswith("app/") or "def predict(" not in guide.files[name], (
+            f"no path before a model: {name}"
+        )
 
 
 @pytest.mark.parametrize(("page", "command"), ALL)
@@ -169,20 +189,33 @@ def test_listed_command(page: str, command: str, linked_project: Path) -> None:
 @pytest.mark.parametrize("page", CONTRIBUTORS)
 def test_commands_for_contributors(page: str) -> None:
     """Each command of a page for contributors is valid in bash, and names targets, modules and files that exist."""
-    commands = [each for step in read_guide((ROOT / page).read_text()).steps for each in step.commands]
+    commands = [
+        each for step in read_guide((ROOT / page).read_text()).steps for each in step.commands
+    ]
     assert commands
     for command in commands:
         subprocess.run(["bash", "-n", "-c", command], check=True)
     text = "\n".join(commands)
     for target in re.findall(r"^make ([a-z]+)", text, re.MULTILINE):
-        subprocess.run(["make", "--dry-run", target, "VERSION=1.2.3"], cwd=ROOT, check=True, capture_output=True)
-    modules = {name.replace(".", "/") for name in re.findall(r"(?:python -m |gunicorn ')([a-z_.]+)", text)}
+        subprocess.run(
+            ["make", "--dry-run", target, "VERSION=1.2.3"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
+    modules = {
+        name.replace(".", "/") for name in re.findall(r"(?:python -m |gunicorn ')([a-z_.]+)", text)
+    }
     files = set(re.findall(r"(?<![\w./-])(?:/repo/)?((?:tests|conformance|\.ci)/[\w./-]+)", text))
     for name in {*modules, *files} - {"", "venv"}:
         assert (ROOT / name).exists() or (ROOT / f"{name}.py").exists(), name
 
 
-OPTIONS = [(page, command) for page, command in ALL if re.match(r"(docker|helm|kubectl|cruft) .*\s-", command)]
+OPTIONS = [
+    (page, command)
+    for page, command in ALL
+    if re.match(r"(docker|helm|kubectl|cruft) .*\s-", command)
+]
 
 
 @pytest.mark.parametrize(("page", "command"), OPTIONS)
@@ -201,7 +234,11 @@ def test_listed_options_exist(page: str, command: str, helm: Helm) -> None:
 
 
 def help_of(tool: str, *words: str) -> str:
-    executable = shutil.which(tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    executable = shutil.which(
+        tool, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
     if not executable:
         pytest.skip(f"{tool} is not installed")
-    return subprocess.run([executable, *words, "--help"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [executable, *words, "--help"], capture_output=True, text=True, check=True
+    ).stdout

@@ -31,7 +31,9 @@ def rendered(helm: Helm, values_file, values: Values) -> set[str]:
     """Return the text of each object."""
     done = helm("template", "demo", CHART, "--values", values_file(values))
     assert done.returncode == 0, done.stderr
-    return {text.partition("\n")[2] for text in re.split(r"^---\n", done.stdout, flags=re.MULTILINE)}
+    return {
+        text.partition("\n")[2] for text in re.split(r"^---\n", done.stdout, flags=re.MULTILINE)
+    }
 
 
 @pytest.mark.parametrize("feature", ["all, behind TLS", "all, in the clear"])
@@ -59,14 +61,34 @@ def test_canary_equals_first_version_with_its_values(render: Render, feature: st
     config = {**values["config"], **CANARY["config"]}
     own = {name: CANARY[name] for name in ("image", "extraEnv", "replicaCount")}
     budget, service = {**ENABLED, "maxUnavailable": 1}, {**values["service"], "type": "ClusterIP"}
-    alone = {**values, **own, "config": config, "canary": {}, "podDisruptionBudget": budget, "service": service}
+    alone = {
+        **values,
+        **own,
+        "config": config,
+        "canary": {},
+        "podDisruptionBudget": budget,
+        "service": service,
+    }
     expected, actual = render(**alone), render(**values)
-    kinds = {key.replace("/canary-", "/").removesuffix("/canary"): key for key in actual if "canary" in key}
+    kinds = {
+        key.replace("/canary-", "/").removesuffix("/canary"): key
+        for key in actual
+        if "canary" in key
+    }
     expected.pop("Service/headless")
     for kind, key in kinds.items():
-        text = json.dumps(actual[key]).replace("open-inference-service-canary", "open-inference-service")
+        text = json.dumps(actual[key]).replace(
+            "open-inference-service-canary", "open-inference-service"
+        )
         assert json.loads(text) == expected[kind], key
-    shared = {"ServiceAccount", "Ingress", "Ingress/grpc", "HTTPRoute", "GRPCRoute", "ConfigMap/dashboard"}
+    shared = {
+        "ServiceAccount",
+        "Ingress",
+        "Ingress/grpc",
+        "HTTPRoute",
+        "GRPCRoute",
+        "ConfigMap/dashboard",
+    }
     assert expected.keys() - kinds.keys() == shared & expected.keys()
 
 
@@ -74,7 +96,9 @@ def test_account_and_certificate_are_shared(render: Render):
     """The canary uses the ServiceAccount of the first version, and the certificate for the first Service's name."""
     manifests = render(**FEATURES["all, behind TLS"])
     for kind in ("rest", "grpc"):
-        first, canary = (manifests[f"Pod/{prefix}test-{kind}"]["spec"] for prefix in ("", "canary-"))
+        first, canary = (
+            manifests[f"Pod/{prefix}test-{kind}"]["spec"] for prefix in ("", "canary-")
+        )
         assert canary["serviceAccountName"] == first["serviceAccountName"] == NAME
         names = [environment(pod["containers"][0])["SERVER_NAME"] for pod in (first, canary)]
         assert names == [f"{NAME}.default.svc"] * 2
@@ -91,7 +115,10 @@ def test_weights(render: Render, weight: int):
         first, second = {"name": NAME, "port": port}, {"name": f"{NAME}-canary", "port": port}
         by_header, by_weight = manifests[kind]["spec"]["rules"]
         assert by_header["backendRefs"] == [second]
-        assert by_weight["backendRefs"] == [{**first, "weight": 100 - weight}, {**second, "weight": weight}]
+        assert by_weight["backendRefs"] == [
+            {**first, "weight": 100 - weight},
+            {**second, "weight": weight},
+        ]
         (plain,) = render(**FEATURES["routes"])[kind]["spec"]["rules"]
         assert by_weight == {**plain, "backendRefs": by_weight["backendRefs"]}
         matches = [{**match, "headers": [HEADER]} for match in plain["matches"]]
@@ -100,12 +127,23 @@ def test_weights(render: Render, weight: int):
 
 def test_header_is_added_to_each_match(render: Render):
     """The header is required in addition to each match of the route, or alone if the route has none."""
-    given = [{"headers": [{"name": "tenant", "value": "a"}]}, {"path": {"type": "Exact", "value": "/v2"}}]
+    given = [
+        {"headers": [{"name": "tenant", "value": "a"}]},
+        {"path": {"type": "Exact", "value": "/v2"}},
+    ]
     values = with_canary()
-    values |= {"httpRoute": {**values["httpRoute"], "matches": given}, "grpcRoute": {**ENABLED, "parentRefs": GATEWAY}}
-    manifests = render(**{**values, "grpcRoute": {**values["grpcRoute"], "hostnames": ["grpc.example.com"]}})
+    values |= {
+        "httpRoute": {**values["httpRoute"], "matches": given},
+        "grpcRoute": {**ENABLED, "parentRefs": GATEWAY},
+    }
+    manifests = render(
+        **{**values, "grpcRoute": {**values["grpcRoute"], "hostnames": ["grpc.example.com"]}}
+    )
     first, _ = manifests["HTTPRoute"]["spec"]["rules"]
-    assert first["matches"] == [{"headers": [*given[0]["headers"], HEADER]}, {**given[1], "headers": [HEADER]}]
+    assert first["matches"] == [
+        {"headers": [*given[0]["headers"], HEADER]},
+        {**given[1], "headers": [HEADER]},
+    ]
     first, second = manifests["GRPCRoute"]["spec"]["rules"]
     assert first["matches"] == [{"headers": [HEADER]}]
     assert "matches" not in second
@@ -117,14 +155,22 @@ def test_empty_values_are_those_of_first_version(render: Render):
     """A canary without an image has the first one's. A tag replaces a digest, and a volume only the given members."""
     digest = f"sha256:{'0' * 64}"
     volume = {"persistentVolumeClaim": {"claimName": "models", "subPath": "1"}}
-    values = {"image": {"tag": "0.1.0", "digest": digest}, "model": volume, "extraEnv": [{"name": "A", "value": "b"}]}
+    values = {
+        "image": {"tag": "0.1.0", "digest": digest},
+        "model": volume,
+        "extraEnv": [{"name": "A", "value": "b"}],
+    }
 
     def container(**canary: Any) -> dict[str, Any]:
-        return container_of({"Deployment": render(**values, canary={**ENABLED, **canary})["Deployment/canary"]})
+        return container_of(
+            {"Deployment": render(**values, canary={**ENABLED, **canary})["Deployment/canary"]}
+        )
 
     assert container() == container_of(render(**values))
     assert container(image={"tag": "0.2.0"})["image"] == "open-inference-service:0.2.0"
-    changed = container(model={"persistentVolumeClaim": {"subPath": "2"}}, config={"MODEL_VERSION": "2"})
+    changed = container(
+        model={"persistentVolumeClaim": {"subPath": "2"}}, config={"MODEL_VERSION": "2"}
+    )
     assert changed["image"] == f"open-inference-service@{digest}"
     assert environment(changed) == {**environment(container()), "MODEL_VERSION": "2"}
     assert {each.get("subPath") for each in changed["volumeMounts"]} == {None, "2"}
@@ -136,16 +182,27 @@ def test_each_version_is_scraped_alone(render: Render):
     services = [each for each in manifests.values() if each["kind"] == "Service"]
     for version, job in (("", NAME), ("/canary", f"{NAME}-canary")):
         labels = manifests[f"ServiceMonitor{version}"]["spec"]["selector"]["matchLabels"].items()
-        names = [each["metadata"]["name"] for each in services if labels <= each["metadata"]["labels"].items()]
+        names = [
+            each["metadata"]["name"]
+            for each in services
+            if labels <= each["metadata"]["labels"].items()
+        ]
         assert names == [job]
-        assert f'job="{job}"' in manifests[f"PrometheusRule{version}"]["spec"]["groups"][0]["rules"][0]["expr"]
+        assert (
+            f'job="{job}"'
+            in manifests[f"PrometheusRule{version}"]["spec"]["groups"][0]["rules"][0]["expr"]
+        )
 
 
 def upgrades(text: str) -> list[list[str]]:
     """Return the release, the chart and the options of each upgrade on the page, without those that need a cluster."""
-    commands = [each.replace("\\\n", " ") for step in read_text(text).steps for each in step.commands]
+    commands = [
+        each.replace("\\\n", " ") for step in read_text(text).steps for each in step.commands
+    ]
     upgrade = re.compile(r"helm upgrade (?:--install )?(.*) --wait --timeout 10m (.*)")
-    return [shlex.split(f"{found[1]} {found[2]}") for found in map(upgrade.fullmatch, commands) if found]
+    return [
+        shlex.split(f"{found[1]} {found[2]}") for found in map(upgrade.fullmatch, commands) if found
+    ]
 
 
 def test_guide_upgrades(helm: Helm, tmp_path: Path):
@@ -159,8 +216,12 @@ def test_guide_upgrades(helm: Helm, tmp_path: Path):
         done = helm("template", release, ROOT / chart, *paths)
         assert done.returncode == 0, done.stderr
         manifests = by_kind(yaml.safe_load_all(done.stdout))
-        deployments = [manifests[key] for key in ("Deployment", "Deployment/canary") if key in manifests]
-        tags = [container_of({"Deployment": each})["image"].rpartition(":")[2] for each in deployments]
+        deployments = [
+            manifests[key] for key in ("Deployment", "Deployment/canary") if key in manifests
+        ]
+        tags = [
+            container_of({"Deployment": each})["image"].rpartition(":")[2] for each in deployments
+        ]
         *_, rule = manifests["HTTPRoute"]["spec"]["rules"]
         seen.append((*tags, *(each.get("weight") for each in rule["backendRefs"])))
     assert seen == [
@@ -180,4 +241,6 @@ def test_guide_calls(tmp_path: Path, linked_project: Path):
     (step,) = guide.steps
     assert f"-H '{header['name']}: {header['value']}'" in step.commands[0]
     with gunicorn(linked_project, MODEL_VERSION=2) as service:
-        Session(tmp_path, actual, variables={"GATEWAY": service.http.removeprefix("http://")}).run(guide)
+        Session(tmp_path, actual, variables={"GATEWAY": service.http.removeprefix("http://")}).run(
+            guide
+        )

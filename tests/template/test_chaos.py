@@ -28,7 +28,16 @@ OTHER = json.dumps({"outputs": [{"data": [-1]}]})
 
 def test_short_run_passes() -> None:
     """A short run of the scenarios `rolling` and `bad_clients` passes."""
-    output = run(sys.executable, "-m", "chaos", "rolling", "bad_clients", "--seconds", "1", PYTHONPATH=str(ROOT))
+    output = run(
+        sys.executable,
+        "-m",
+        "chaos",
+        "rolling",
+        "bad_clients",
+        "--seconds",
+        "1",
+        PYTHONPATH=str(ROOT),
+    )
     assert output.count("\n  held\n") == 2
     assert "NOT" not in output
 
@@ -67,7 +76,9 @@ def grpc_server(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> Itera
 
 def send_request(protocol: str, address: str, timeout: float = 0) -> str:
     async def once() -> str:
-        client = CLIENTS[protocol](Plan(protocol, [address], timeout=timeout, patience=PATIENCE, fresh=True))
+        client = CLIENTS[protocol](
+            Plan(protocol, [address], timeout=timeout, patience=PATIENCE, fresh=True)
+        )
         return await client.send_request()
 
     return asyncio.run(once())
@@ -129,14 +140,20 @@ def test_expired_deadline_is_not_a_loss() -> None:
     """If the client sets a deadline, 504 and DEADLINE_EXCEEDED do not count as losses."""
     with http_server(response("504 Late")) as address:
         assert send_request("rest", address, PATIENCE) == TIMED_OUT
-    with grpc_server(lambda _, context: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")) as address:
+    with grpc_server(
+        lambda _, context: context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")
+    ) as address:
         assert send_request("grpc", address, PATIENCE) == TIMED_OUT
 
 
 def test_scenario_with_a_loss_fails() -> None:
     """A scenario fails if its clients lose a request or receive no response at all."""
     good = Tally(succeeded=3)
-    for tally, holds in ((good, True), (replace(good, lost={"reset": 1}), False), (Tally(rejected=3), False)):
+    for tally, holds in (
+        (good, True),
+        (replace(good, lost={"reset": 1}), False),
+        (Tally(rejected=3), False),
+    ):
         outcome = Outcome({"rest": tally})
         outcome.check_losses()
         assert (not outcome.faults) == holds

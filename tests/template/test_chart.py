@@ -43,7 +43,9 @@ def test_manifests_are_valid_kubernetes(render: Render, feature: str):
                 kubernetes_validate.validate(manifest, version, strict=True)
 
 
-@pytest.mark.parametrize("feature", [name for name in FEATURES if name in ("routes", "keda") or "all" in name])
+@pytest.mark.parametrize(
+    "feature", [name for name in FEATURES if name in ("routes", "keda") or "all" in name]
+)
 def test_custom_resources_are_valid(render: Render, feature: str):
     """Custom resources are valid for their CRDs, and the validator rejects a misspelled member."""
     manifests = [each for each in render(**FEATURES[feature]).values() if each["kind"] in CUSTOM]
@@ -72,7 +74,16 @@ def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
         assert done.returncode == 0, done.stderr
         (folder / "chart.yaml").write_text(done.stdout)
     config = DEPLOY / ".checkov.yaml"
-    printed = run(python, python.parent / "checkov", "--config-file", config, "--directory", rendered, "-o", "json")
+    printed = run(
+        python,
+        python.parent / "checkov",
+        "--config-file",
+        config,
+        "--directory",
+        rendered,
+        "-o",
+        "json",
+    )
     summary = json.loads(printed)["summary"]
     assert summary["failed"] == 0
     assert summary["passed"] > 300
@@ -95,7 +106,9 @@ def test_names_follow_the_chart(render: Render, tmp_path: Path):
 @pytest.mark.parametrize("name", ["n" * 63, f"{'n' * 45}{'-' * 17}n"])
 def test_long_names_are_shortened(render: Render, name: str):
     """Names and labels from a long chart name have at most 63 characters and end with a letter or digit."""
-    manifests = render(nameOverride=name, canary=ENABLED, **FEATURES["service"], **FEATURES["monitoring"])
+    manifests = render(
+        nameOverride=name, canary=ENABLED, **FEATURES["service"], **FEATURES["monitoring"]
+    )
     assert max(len(each["metadata"]["name"]) for each in manifests.values()) <= 63
     labels = [label for each in manifests.values() for label in each["metadata"]["labels"].values()]
     assert max(map(len, labels)) <= 63
@@ -107,12 +120,25 @@ def test_large_numbers_are_integers(helm: Helm, values_file):
     """A large number from a values file is rendered as an integer, not in exponent notation."""
     many = 1_000_000
     settings = {"replicaCount": many, "revisionHistoryLimit": many, "progressDeadlineSeconds": many}
-    hpa = {**ENABLED, "minReplicas": many, "maxReplicas": many, "targetCPUUtilizationPercentage": many}
-    keda = {**KEDA["keda"], "minReplicaCount": many, "maxReplicaCount": many, "pollingInterval": many}
+    hpa = {
+        **ENABLED,
+        "minReplicas": many,
+        "maxReplicas": many,
+        "targetCPUUtilizationPercentage": many,
+    }
+    keda = {
+        **KEDA["keda"],
+        "minReplicaCount": many,
+        "maxReplicaCount": many,
+        "pollingInterval": many,
+    }
     keda |= {"prometheus": {"serverAddress": "http://a", "targetRequestsInFlight": many}}
     files = [
         {**settings, **budget(maxUnavailable=many), "tmp": {"sizeLimit": many}},
-        {"autoscaling": {**hpa, "targetRequestsInFlight": many}, "livenessProbe": {"failureThreshold": many}},
+        {
+            "autoscaling": {**hpa, "targetRequestsInFlight": many},
+            "livenessProbe": {"failureThreshold": many},
+        },
         {**KEDA, "keda": {**keda, "targetCPUUtilizationPercentage": many}},
         {**budget(minAvailable=many), "replicaCount": many + 1},
     ]
@@ -134,12 +160,16 @@ def test_readme_has_current_table(tmp_path: Path):
     """The table in the chart's README matches values.yaml, in this repository and in the template."""
     for number, chart in enumerate((CHART, ROOT / "{{cookiecutter.project_slug}}/deploy/helm")):
         fresh = fresh_readme(chart, tmp_path / str(number))
-        assert fresh == (chart / "README.md").read_text(), f"{chart}/README.md is stale: make values"
+        assert fresh == (chart / "README.md").read_text(), (
+            f"{chart}/README.md is stale: make values"
+        )
 
 
 def test_readme_example_renders(render: Render):
     """The README's example values are valid and render the resources that it describes."""
-    (example,) = re.findall(r"^```yaml\n(.*?)^```", (CHART / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(
+        r"^```yaml\n(.*?)^```", (CHART / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     manifests = render(**yaml.safe_load(example))
     wanted = {"HorizontalPodAutoscaler", "PodDisruptionBudget", "ServiceMonitor", "PrometheusRule"}
     assert manifests.keys() > wanted
@@ -150,14 +180,20 @@ def value_names(values: Any, path: str = "") -> set[str]:
     """Return the dotted names of all values."""
     if not isinstance(values, dict) or not values:
         return {path}
-    return {name for key, value in values.items() for name in value_names(value, f"{path}.{key}".lstrip("."))}
+    return {
+        name
+        for key, value in values.items()
+        for name in value_names(value, f"{path}.{key}".lstrip("."))
+    }
 
 
 def groups(values: Any, path: str = "") -> set[str]:
     """Return the dotted names of all values that contain others."""
     if not isinstance(values, dict):
         return set()
-    return {path} | {name for key, value in values.items() for name in groups(value, f"{path}.{key}".lstrip("."))}
+    return {path} | {
+        name for key, value in values.items() for name in groups(value, f"{path}.{key}".lstrip("."))
+    }
 
 
 def test_table_lists_commented_values():
@@ -171,7 +207,9 @@ def test_table_lists_commented_values():
 
 def test_project_chart_uses_project_names(helm: Helm, tmp_path: Path):
     """The chart and README of a project use its names. The chart passes `helm lint`, and the table is current."""
-    project = make_project(tmp_path, project_name="Churn of Customers", image_repository="ghcr.io/ada/churn")
+    project = make_project(
+        tmp_path, project_name="Churn of Customers", image_repository="ghcr.io/ada/churn"
+    )
     chart = project / "deploy" / "helm"
     done = helm("lint", "--strict", chart)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -197,11 +235,20 @@ def test_package_contains_only_required_files(helm: Helm, tmp_path: Path):
 
 def test_chart_as_dependency(helm: Helm, tmp_path: Path):
     """A parent chart can use a value as the condition, and "" or 0 to unset defaults, where null is not passed on."""
-    dependency = {"name": "open-inference-service", "version": ">=0", "condition": "open-inference-service.enabled"}
+    dependency = {
+        "name": "open-inference-service",
+        "version": ">=0",
+        "condition": "open-inference-service.enabled",
+    }
     chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}
     values = {
         "enabled": True,
-        "autoscaling": {**ENABLED, "minReplicas": 2, "targetCPUUtilizationPercentage": 0, "targetRequestsInFlight": 3},
+        "autoscaling": {
+            **ENABLED,
+            "minReplicas": 2,
+            "targetCPUUtilizationPercentage": 0,
+            "targetRequestsInFlight": 3,
+        },
         "podDisruptionBudget": {**ENABLED, "maxUnavailable": "", "minAvailable": 1},
     }
     shutil.copytree(CHART, tmp_path / "charts" / "open-inference-service")
@@ -209,18 +256,26 @@ def test_chart_as_dependency(helm: Helm, tmp_path: Path):
     (tmp_path / "values.yaml").write_text(json.dumps({"open-inference-service": values}))
     done = helm("template", "demo", tmp_path)
     assert done.returncode == 0, done.stderr
-    specs = {each["kind"]: each["spec"] for each in yaml.safe_load_all(done.stdout) if "spec" in each}
+    specs = {
+        each["kind"]: each["spec"] for each in yaml.safe_load_all(done.stdout) if "spec" in each
+    }
     assert specs["PodDisruptionBudget"]["minAvailable"] == 1
     assert "maxUnavailable" not in specs["PodDisruptionBudget"]
     assert [each["type"] for each in specs["HorizontalPodAutoscaler"]["metrics"]] == ["Pods"]
-    assert not helm("template", "demo", tmp_path, "--set", "open-inference-service.enabled=false").stdout.strip()
+    assert not helm(
+        "template", "demo", tmp_path, "--set", "open-inference-service.enabled=false"
+    ).stdout.strip()
 
 
 def test_version_with_build_metadata(render: Render, tmp_path: Path):
     """In the image tag and label, `+` in the version becomes `_`. The label is cut to 63 characters."""
     shutil.copytree(CHART, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "Chart.yaml"
-    file.write_text(re.sub("^appVersion: .*", f"appVersion: 1.2.3+{'4' * 70}", file.read_text(), flags=re.MULTILINE))
+    file.write_text(
+        re.sub(
+            "^appVersion: .*", f"appVersion: 1.2.3+{'4' * 70}", file.read_text(), flags=re.MULTILINE
+        )
+    )
     manifests = render(tmp_path)
     assert container_of(manifests)["image"] == f"open-inference-service:1.2.3_{'4' * 70}"
     label = manifests["Deployment"]["metadata"]["labels"]["app.kubernetes.io/version"]

@@ -49,14 +49,20 @@ def guarded(secret: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Start the service with TLS and API keys."""
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text("a key of 16 characters\n".replace(" ", "-"))
-    settings = {"TLS_CERT_FILE": secret / "tls.crt", "TLS_KEY_FILE": secret / "tls.key", "API_KEYS_FILE": keys}
+    settings = {
+        "TLS_CERT_FILE": secret / "tls.crt",
+        "TLS_KEY_FILE": secret / "tls.key",
+        "API_KEYS_FILE": keys,
+    }
     settings |= dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
     settings |= {"HOST": "127.0.0.1", "WORKERS": 1, "SHUTDOWN_DELAY_SECONDS": 0}
 
     def ready(service: Running) -> bool:
         return "is ready" in service.log()
 
-    with started([sys.executable, "-m", "gunicorn", "app:create_app()"], ROOT, settings, ready) as service:
+    with started(
+        [sys.executable, "-m", "gunicorn", "app:create_app()"], ROOT, settings, ready
+    ) as service:
         yield service
 
 
@@ -102,7 +108,12 @@ def test_service_listens_on_ipv6(plain: Running):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("files", [("tls.crt", "ca.crt"), ("tls.crt",)], ids=str)
 def test_helm_test_verifies_tls(
-    render: Render, guarded: Running, secret: Path, tmp_path: Path, kind: str, files: tuple[str, ...]
+    render: Render,
+    guarded: Running,
+    secret: Path,
+    tmp_path: Path,
+    kind: str,
+    files: tuple[str, ...],
 ):
     """The pod trusts the Secret's certificates, needs no API key, and fails for another server name or without TLS."""
     for file in files:
@@ -117,7 +128,9 @@ def test_helm_test_verifies_tls(
 
 def test_helm_test_fails_if_no_model_is_ready(render: Render, tmp_path: Path):
     """The `helm test` pod fails if the service responds but load() has not finished."""
-    with gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, WORKERS=1, FOLDER=tmp_path) as service:
+    with gunicorn(
+        ROOT, "tests.service.apps:loading()", is_ready=is_live, WORKERS=1, FOLDER=tmp_path
+    ) as service:
         for kind in KINDS:
             done = run_test_pod(render, kind, address_of(service, kind), {})
             assert done.returncode != 0
@@ -133,7 +146,10 @@ def test_helm_test_mounts_no_private_key(render: Render):
         (volume,) = pod["volumes"]
         assert [item["key"] for item in volume["secret"]["items"]] == ["tls.crt", "ca.crt"]
         assert volume["secret"]["optional"] is True
-        assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == environment(pod["containers"][0])["CERTIFICATES"]
+        assert (
+            pod["containers"][0]["volumeMounts"][0]["mountPath"]
+            == environment(pod["containers"][0])["CERTIFICATES"]
+        )
         assert pod["restartPolicy"] == "Never"
 
 
@@ -144,7 +160,9 @@ def notes(render: Render, tmp_path: Path):
     shutil.copytree(CHART, chart)
     text = (chart / "templates" / "NOTES.txt").read_text()
     manifest = 'kind: Notes\nmetadata: {name: notes}\ntext: {{ include "notes" . | toJson }}\n'
-    (chart / "templates" / "notes.yaml").write_text('{{ define "notes" }}' + text + "{{ end }}\n" + manifest)
+    (chart / "templates" / "notes.yaml").write_text(
+        '{{ define "notes" }}' + text + "{{ end }}\n" + manifest
+    )
     return lambda **values: render(chart, **values)["Notes/notes"]["text"]
 
 
@@ -157,14 +175,22 @@ def test_notes_show_calls(notes):
     assert "outside" not in text
     text = notes(tls={"existingSecret": "a"}, apiKeys={"existingSecret": "b"})
     assert "curl --insecure https://127.0.0.1:8080/v2/health/ready\n" in text
-    assert 'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n' in text
+    assert (
+        'curl --insecure https://127.0.0.1:8080/v2/models/MODEL -H "Authorization: Bearer $API_KEY"\n'
+        in text
+    )
 
 
 @pytest.mark.parametrize("way", ["ingress", "grpcIngress", "httpRoute", "grpcRoute"])
 def test_notes_mention_tls_of_pods(notes, way: str):
     """If the pods use TLS, the notes for every Ingress and route mention it."""
     more = {"parentRefs": GATEWAY} if way.endswith("Route") else {"tls": [{"secretName": "front"}]}
-    text = notes(**TLS, **{way: {**ENABLED, **more, ("hosts" if "ress" in way else "hostnames"): ["a.example.com"]}})
+    text = notes(
+        **TLS,
+        **{
+            way: {**ENABLED, **more, ("hosts" if "ress" in way else "hostnames"): ["a.example.com"]}
+        },
+    )
     assert "The pods accept only TLS" in text
     assert "BackendTLSPolicy" in text
     assert "without TLS" not in text
@@ -193,6 +219,8 @@ def test_notes_list_external_addresses(notes):
 def test_notes_show_canary(notes):
     """The notes have the canary's Service, its weight, and the header for testers."""
     canary = {**FEATURES["canary"]["canary"], "header": {}}
-    line = "Canary: demo-open-inference-service-canary with 10 % of the requests through the Gateway"
+    line = (
+        "Canary: demo-open-inference-service-canary with 10 % of the requests through the Gateway"
+    )
     assert f"{line}\n" in notes(**FEATURES["routes"], canary=canary)
     assert f"{line}, and those with the header x-canary: yes\n" in notes(**FEATURES["canary"])

@@ -22,7 +22,11 @@ from .manifests import (
 def selected(manifests: dict[str, Any], labels: dict[str, str]) -> set[str]:
     """Return the keys of the pods, including those of Deployments, that `labels` select."""
     pods = {key: each for key, each in manifests.items() if each["kind"] == "Pod"}
-    pods |= {key: each["spec"]["template"] for key, each in manifests.items() if each["kind"] == "Deployment"}
+    pods |= {
+        key: each["spec"]["template"]
+        for key, each in manifests.items()
+        if each["kind"] == "Deployment"
+    }
     return {key for key, pod in pods.items() if labels.items() <= pod["metadata"]["labels"].items()}
 
 
@@ -36,7 +40,9 @@ def test_ports_match_settings(render: Render):
     container = container_of(manifests)
     listening = {"http": Settings.http_port, "grpc": Settings.grpc_port}
     assert {port["name"]: port["containerPort"] for port in container["ports"]} == listening
-    assert {name: int(environment(container)[f"{name.upper()}_PORT"]) for name in listening} == listening
+    assert {
+        name: int(environment(container)[f"{name.upper()}_PORT"]) for name in listening
+    } == listening
     assert ports_of(manifests["Service"]) == listening
     ports = manifests["Service"]["spec"]["ports"]
     assert [port["targetPort"] for port in ports] == ["http", "grpc"]
@@ -63,7 +69,10 @@ def test_selectors_match_only_deployment_pods(render: Render):
     selectors = [
         spec["Service"]["selector"],
         spec["Service/headless"]["selector"],
-        *(spec[kind]["selector"]["matchLabels"] for kind in ("Deployment", "PodDisruptionBudget", "PodMonitor")),
+        *(
+            spec[kind]["selector"]["matchLabels"]
+            for kind in ("Deployment", "PodDisruptionBudget", "PodMonitor")
+        ),
         spec["NetworkPolicy"]["podSelector"]["matchLabels"],
     ]
     (spread,) = pod_of(manifests)["topologySpreadConstraints"]
@@ -95,7 +104,10 @@ def test_replicas_are_set_once(render: Render):
     for kind, values in (("HorizontalPodAutoscaler", HPA), ("ScaledObject", KEDA)):
         manifests = render(**values)
         assert "replicas" not in manifests["Deployment"]["spec"]
-        assert manifests[kind]["spec"]["scaleTargetRef"]["name"] == manifests["Deployment"]["metadata"]["name"]
+        assert (
+            manifests[kind]["spec"]["scaleTargetRef"]["name"]
+            == manifests["Deployment"]["metadata"]["name"]
+        )
 
 
 def test_hpa_uses_cpu_and_requests(render: Render):
@@ -103,15 +115,23 @@ def test_hpa_uses_cpu_and_requests(render: Render):
     spec = render(**HPA)["HorizontalPodAutoscaler"]["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 9)
     cpu, requests = spec["metrics"]
-    assert cpu["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 75}}
+    assert cpu["resource"] == {
+        "name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 75},
+    }
     assert requests["pods"] == {
         "metric": {"name": "inference_requests_in_flight"},
         "target": {"type": "AverageValue", "averageValue": "8"},
     }
-    windows = {way: spec["behavior"][way]["stabilizationWindowSeconds"] for way in ("scaleUp", "scaleDown")}
+    windows = {
+        way: spec["behavior"][way]["stabilizationWindowSeconds"] for way in ("scaleUp", "scaleDown")
+    }
     assert windows == {"scaleUp": 0, "scaleDown": 300}
     only = {**ENABLED, "targetCPUUtilizationPercentage": None, "targetRequestsInFlight": 1}
-    assert [each["type"] for each in render(autoscaling=only)["HorizontalPodAutoscaler"]["spec"]["metrics"]] == ["Pods"]
+    assert [
+        each["type"]
+        for each in render(autoscaling=only)["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    ] == ["Pods"]
 
 
 def test_keda_uses_same_metrics(render: Render):
@@ -134,7 +154,11 @@ def test_keda_uses_same_metrics(render: Render):
 def test_keda_uses_custom_query(render: Render):
     """A custom query replaces the chart's query and needs no monitor. Credentials are passed on."""
     reference = {"name": "token", "kind": "ClusterTriggerAuthentication"}
-    own = {"serverAddress": "https://metrics", "query": 'sum(a{b=~"\\\\d\'"})', "authenticationRef": reference}
+    own = {
+        "serverAddress": "https://metrics",
+        "query": 'sum(a{b=~"\\\\d\'"})',
+        "authenticationRef": reference,
+    }
     manifest = render(keda={**ENABLED, "prometheus": own})["ScaledObject"]
     (trigger,) = manifest["spec"]["triggers"]
     assert (trigger["metadata"]["query"], trigger["authenticationRef"]) == (own["query"], reference)
@@ -143,14 +167,19 @@ def test_keda_uses_custom_query(render: Render):
 
 @pytest.mark.parametrize(
     ("budget", "expected"),
-    [({}, {"maxUnavailable": 1}), ({"maxUnavailable": None, "minAvailable": "50%"}, {"minAvailable": "50%"})],
+    [
+        ({}, {"maxUnavailable": 1}),
+        ({"maxUnavailable": None, "minAvailable": "50%"}, {"minAvailable": "50%"}),
+    ],
 )
 def test_disruption_budget(render: Render, budget: dict[str, Any], expected: dict[str, Any]):
     """The budget has one of the two limits, and allows evicting unready pods on Kubernetes 1.27 or later."""
     for version, policy in (("1.26", {}), ("1.27", {"unhealthyPodEvictionPolicy": "AlwaysAllow"})):
         values = {"replicaCount": 2, "podDisruptionBudget": {**ENABLED, **budget}}
         spec = render(kubernetes=version, **values)["PodDisruptionBudget"]["spec"]
-        assert {name: value for name, value in spec.items() if name != "selector"} == expected | policy
+        assert {
+            name: value for name, value in spec.items() if name != "selector"
+        } == expected | policy
 
 
 def test_network_policy(render: Render):
@@ -166,7 +195,10 @@ def test_network_policy(render: Render):
     manifests = render(**FEATURES["policy"])
     spec, given = manifests["NetworkPolicy"]["spec"], FEATURES["policy"]["networkPolicy"]
     tests, *others = spec["ingress"][0]["from"]
-    assert selected(manifests, tests["podSelector"]["matchLabels"]) == {"Pod/test-rest", "Pod/test-grpc"}
+    assert selected(manifests, tests["podSelector"]["matchLabels"]) == {
+        "Pod/test-rest",
+        "Pod/test-grpc",
+    }
     assert (others, spec["egress"]) == (given["ingress"], [dns, *given["egress"]])
 
 
@@ -179,7 +211,10 @@ def test_ingresses_route_to_service(render: Render):
     assert spec["tls"] == FEATURES["ingress"]["ingress"]["tls"]
     (grpc,) = manifests["Ingress/grpc"]["spec"]["rules"]
     assert "host" not in grpc
-    for rule, path, port in (*((rule, "/v2", "http") for rule in spec["rules"]), (grpc, "/", "grpc")):
+    for rule, path, port in (
+        *((rule, "/v2", "http") for rule in spec["rules"]),
+        (grpc, "/", "grpc"),
+    ):
         (each,) = rule["http"]["paths"]
         assert (each["path"], each["pathType"]) == (path, "Prefix")
         assert each["backend"]["service"] == {"name": NAME, "port": {"name": port}}
@@ -190,13 +225,18 @@ def test_ingresses_route_to_service(render: Render):
 def test_routes_point_to_service(render: Render):
     """Each route has its Gateway, hostnames and the Service's port of its protocol."""
     manifests = render(**FEATURES["routes"])
-    for kind, port, value in (("HTTPRoute", "http", "httpRoute"), ("GRPCRoute", "grpc", "grpcRoute")):
+    for kind, port, value in (
+        ("HTTPRoute", "http", "httpRoute"),
+        ("GRPCRoute", "grpc", "grpcRoute"),
+    ):
         spec = manifests[kind]["spec"]
         assert spec["parentRefs"] == GATEWAY
         assert spec["hostnames"] == FEATURES["routes"][value]["hostnames"]
         (rule,) = spec["rules"]
         assert rule["backendRefs"] == [{"name": NAME, "port": ports_of(manifests["Service"])[port]}]
-    assert manifests["HTTPRoute"]["spec"]["rules"][0]["matches"] == [{"path": {"type": "PathPrefix", "value": "/v2"}}]
+    assert manifests["HTTPRoute"]["spec"]["rules"][0]["matches"] == [
+        {"path": {"type": "PathPrefix", "value": "/v2"}}
+    ]
     given = FEATURES["routes"]["grpcRoute"]
     assert manifests["HTTPRoute"]["spec"]["rules"][0]["timeouts"] == {"request": "60s"}
     assert manifests["GRPCRoute"]["spec"]["rules"][0]["filters"] == given["filters"]
@@ -207,7 +247,9 @@ def test_chart_version_restarts_no_pod(render: Render):
     """The chart's version is a label of every object except the pod template, so a new version restarts no pod."""
     manifests = render()
     for key in ("Deployment", "Service"):
-        assert manifests[key]["metadata"]["labels"]["helm.sh/chart"].startswith("open-inference-service-")
+        assert manifests[key]["metadata"]["labels"]["helm.sh/chart"].startswith(
+            "open-inference-service-"
+        )
     template = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
     assert "helm.sh/chart" not in template
     assert template.items() < manifests["Deployment"]["metadata"]["labels"].items()
@@ -215,7 +257,13 @@ def test_chart_version_restarts_no_pod(render: Render):
 
 def test_optional_objects_are_off_by_default(render: Render):
     """By default, the chart needs neither KEDA nor the Gateway API nor prometheus-operator."""
-    assert set(render()) == {"Deployment", "Service", "ServiceAccount", "Pod/test-rest", "Pod/test-grpc"}
+    assert set(render()) == {
+        "Deployment",
+        "Service",
+        "ServiceAccount",
+        "Pod/test-rest",
+        "Pod/test-grpc",
+    }
 
 
 def test_monitors_use_tls(render: Render):
@@ -224,10 +272,16 @@ def test_monitors_use_tls(render: Render):
     for kind, member in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
 
         def endpoint(kind=kind, member=member, **values: Any) -> dict[str, Any]:
-            monitor = {kind[0].lower() + kind[1:]: {**ENABLED, "endpoint": values.pop("endpoint", {})}}
+            monitor = {
+                kind[0].lower() + kind[1:]: {**ENABLED, "endpoint": values.pop("endpoint", {})}
+            }
             return render(monitoring=monitor, **values)[kind]["spec"][member][0]
 
-        secure = {**endpoint(), "scheme": "https", "tlsConfig": {"serverName": f"{NAME}.default.svc", **added}}
+        secure = {
+            **endpoint(),
+            "scheme": "https",
+            "tlsConfig": {"serverName": f"{NAME}.default.svc", **added},
+        }
         assert endpoint(**TLS, endpoint={"tlsConfig": added}) == secure
         other = {"serverName": "other.example.com"}
         assert endpoint(**TLS, endpoint={"tlsConfig": other})["tlsConfig"] == other

@@ -26,7 +26,11 @@ def test_pods_are_restricted(render: Render):
     """The service, `helm test` and init containers run with no more permissions than they need."""
     for feature in ("defaults", "tls", "keys", "fetched", "claimed"):
         manifests = render(**FEATURES[feature])
-        pods = [pod_of(manifests), manifests["Pod/test-rest"]["spec"], manifests["Pod/test-grpc"]["spec"]]
+        pods = [
+            pod_of(manifests),
+            manifests["Pod/test-rest"]["spec"],
+            manifests["Pod/test-grpc"]["spec"],
+        ]
         for pod in pods:
             assert_restricted(pod)
             assert pod["serviceAccountName"] == NAME
@@ -50,7 +54,9 @@ def test_memory_and_disk_are_limited(render: Render):
     )
     assert size(folders["tmp"]["emptyDir"]["sizeLimit"]) < size(limits["ephemeral-storage"])
     assert folders["shm"]["emptyDir"]["medium"] == "Memory"
-    assert 16 * WORKER_BYTES < size(folders["shm"]["emptyDir"]["sizeLimit"]) < size(limits["memory"])
+    assert (
+        16 * WORKER_BYTES < size(folders["shm"]["emptyDir"]["sizeLimit"]) < size(limits["memory"])
+    )
     shm = volumes(render(shm={"sizeLimit": "1Gi"}))["shm"]["emptyDir"]
     assert shm == {"medium": "Memory", "sizeLimit": "1Gi"}
 
@@ -62,7 +68,9 @@ def test_gpus_set_limit_and_devices(render: Render):
     limits = container_of(manifests)["resources"]["limits"]
     assert limits == {**default["resources"]["limits"], "nvidia.com/gpu": 2}
     assert read_settings(environment(container_of(manifests))).devices == ("0", "1")
-    assert container_of(render(gpus=1, resources=None))["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert container_of(render(gpus=1, resources=None))["resources"] == {
+        "limits": {"nvidia.com/gpu": 1}
+    }
 
 
 def test_probes_are_distinct(render: Render):
@@ -86,17 +94,26 @@ def test_tls_and_keys_come_from_secrets(render: Render):
     manifests = render(tls={"existingSecret": "certificate"}, apiKeys={"existingSecret": "007"})
     container = container_of(manifests)
     folders = volumes(manifests)
-    secrets = {path: folders[name].get("secret") for path, name in mounts(container).items() if path[:5] == "/etc/"}
+    secrets = {
+        path: folders[name].get("secret")
+        for path, name in mounts(container).items()
+        if path[:5] == "/etc/"
+    }
     assert secrets == {
         "/etc/service/tls": {"secretName": "certificate"},
         "/etc/service/keys": {"secretName": "007"},
     }
     env = environment(container)
-    assert (env["TLS_CERT_FILE"], env["TLS_KEY_FILE"]) == ("/etc/service/tls/tls.crt", "/etc/service/tls/tls.key")
+    assert (env["TLS_CERT_FILE"], env["TLS_KEY_FILE"]) == (
+        "/etc/service/tls/tls.crt",
+        "/etc/service/tls/tls.key",
+    )
     assert env["API_KEYS_FILE"] == "/etc/service/keys/keys.txt"
     assert {probe["httpGet"]["scheme"] for _, probe in probes(container)} == {"HTTPS"}
     assert {port["appProtocol"] for port in manifests["Service"]["spec"]["ports"]} == {"https"}
-    assert all("scheme" not in probe["httpGet"] for _, probe in probes(container_of(render(**KEYS))))
+    assert all(
+        "scheme" not in probe["httpGet"] for _, probe in probes(container_of(render(**KEYS)))
+    )
 
 
 def test_model_in_image(render: Render):
@@ -110,9 +127,19 @@ def test_model_on_volume(render: Render):
     """The volume claim is mounted read-only at MODEL_DIR."""
     manifests = render(**CLAIMED)
     folder = environment(container_of(manifests))["MODEL_DIR"]
-    (mount,) = (each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder)
-    assert mount == {"name": "model", "mountPath": "/mnt/models", "subPath": "iris", "readOnly": True}
-    assert volumes(manifests)["model"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+    (mount,) = (
+        each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder
+    )
+    assert mount == {
+        "name": "model",
+        "mountPath": "/mnt/models",
+        "subPath": "iris",
+        "readOnly": True,
+    }
+    assert volumes(manifests)["model"]["persistentVolumeClaim"] == {
+        "claimName": "models",
+        "readOnly": True,
+    }
 
 
 def test_model_from_init_container(render: Render):
@@ -122,7 +149,9 @@ def test_model_from_init_container(render: Render):
     assert (first["name"], fetch["image"], fetch["command"]) == ("first", "fetch:1", ["fetch"])
     assert mounts(fetch) == {"/tmp": "tmp", "/mnt/models": "model"}
     folder = environment(container_of(manifests))["MODEL_DIR"]
-    (mount,) = (each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder)
+    (mount,) = (
+        each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder
+    )
     assert mount == {"name": "model", "mountPath": "/mnt/models", "readOnly": True}
     assert volumes(manifests)["model"]["emptyDir"] == {"sizeLimit": "1Gi"}
 
@@ -137,7 +166,11 @@ def test_image_defaults_to_app_version(render: Render):
     assert container_of(render(image=image))["image"] == "images.example/models/iris:2"
     digest = f"sha256:{'a' * 64}"
     manifests = render(image={**image, "digest": digest}, imagePullSecrets=[{"name": "pull"}])
-    for pod in (pod_of(manifests), manifests["Pod/test-rest"]["spec"], manifests["Pod/test-grpc"]["spec"]):
+    for pod in (
+        pod_of(manifests),
+        manifests["Pod/test-rest"]["spec"],
+        manifests["Pod/test-grpc"]["spec"],
+    ):
         assert pod["containers"][0]["image"] == f"images.example/models/iris@{digest}"
         assert pod["imagePullSecrets"] == [{"name": "pull"}]
 
@@ -150,17 +183,29 @@ def test_service_links_are_off(render: Render):
 def test_rolling_update_keeps_replicas(render: Render):
     """An update removes no pod before its replacement is ready, unless the strategy is Recreate."""
     strategy = render()["Deployment"]["spec"]["strategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert strategy == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+    }
     assert render(**FEATURES["recreated"])["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
-    assert render(strategy={"rollingUpdate": None})["Deployment"]["spec"]["strategy"] == {"type": "RollingUpdate"}
+    assert render(strategy={"rollingUpdate": None})["Deployment"]["spec"]["strategy"] == {
+        "type": "RollingUpdate"
+    }
 
 
 def test_rollout_deadline_exceeds_startup(render: Render):
     """By default, the rollout deadline is longer than the startup probe allows. It can be changed."""
     startup = container_of(render())["startupProbe"]
     spec = render()["Deployment"]["spec"]
-    assert spec["progressDeadlineSeconds"] == 600 > startup["periodSeconds"] * startup["failureThreshold"]
-    assert render(progressDeadlineSeconds=1800)["Deployment"]["spec"]["progressDeadlineSeconds"] == 1800
+    assert (
+        spec["progressDeadlineSeconds"]
+        == 600
+        > startup["periodSeconds"] * startup["failureThreshold"]
+    )
+    assert (
+        render(progressDeadlineSeconds=1800)["Deployment"]["spec"]["progressDeadlineSeconds"]
+        == 1800
+    )
 
 
 def test_service_account(render: Render):
@@ -180,7 +225,13 @@ def test_placement_and_additions(render: Render):
     placed, added = FEATURES["placement"], FEATURES["additions"]
     manifests = render(**placed, **added)
     template, pod = manifests["Deployment"]["spec"]["template"], pod_of(manifests)
-    for name in ("nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName"):
+    for name in (
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "priorityClassName",
+        "runtimeClassName",
+    ):
         assert pod[name] == placed[name]
     for name in ("nodeSelector", "tolerations"):
         assert manifests["Pod/test-rest"]["spec"][name] == placed[name]

@@ -16,7 +16,9 @@ from .helm import Helm
 from .manifests import CHART, Render
 
 
-def routes(http: list[str], grpc: list[str], gateways: list[dict[str, Any]] = GATEWAY) -> dict[str, Any]:
+def routes(
+    http: list[str], grpc: list[str], gateways: list[dict[str, Any]] = GATEWAY
+) -> dict[str, Any]:
     """Return values with an HTTPRoute at GATEWAY and a GRPCRoute at `gateways`, with these hostnames."""
     return {
         "httpRoute": {**ENABLED, "parentRefs": GATEWAY, "hostnames": http},
@@ -52,7 +54,10 @@ REFUSED_BY_SCHEMA = [
     ({"resources": {"limit": {"cpu": "1"}}}, "limit"),
     ({"gpus": 0.5}, "gpus"),
     ({"resources": {"limits": {"memory": "2 Gi"}}}, "resources.limits.memory"),
-    ({"model": {"initContainer": {"resources": {"requests": {"cpu": "one"}}}}}, "resources.requests.cpu"),
+    (
+        {"model": {"initContainer": {"resources": {"requests": {"cpu": "one"}}}}},
+        "resources.requests.cpu",
+    ),
     ({"tmp": {"sizeLimit": "1ki"}}, "tmp.sizeLimit"),
     ({"image": {"tag": "0.1.0 "}}, "image.tag"),
     *(
@@ -62,7 +67,10 @@ REFUSED_BY_SCHEMA = [
     ({"fullnameOverride": "n" * 54}, "fullnameOverride"),
     ({"enabled": "yes"}, "enabled"),
     ({"ingress": {"hosts": ["iris .example.com"]}}, "ingress.hosts.0"),
-    *(({"ingress": {"hosts": [host]}}, "ingress.hosts.0") for host in ("a..b", "a-.b", "a.-b", "a.")),
+    *(
+        ({"ingress": {"hosts": [host]}}, "ingress.hosts.0")
+        for host in ("a..b", "a-.b", "a.-b", "a.")
+    ),
     ({"ingress": {"tls": [{"hosts": [" iris.example.com"]}]}}, "ingress.tls.0.hosts.0"),
     ({"grpcRoute": {"hostnames": ["Iris.example.com"]}}, "grpcRoute.hostnames.0"),
     ({"grpcRoute": {"timeouts": {"request": "60s"}}}, "grpcRoute.timeouts"),
@@ -87,9 +95,15 @@ RENAMED = [
     ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
     ({"probes": {"protocol": "grpc"}}, "probes.protocol: renamed to probeProtocol\n"),
     ({"probes": {"startup": {"failureThreshold": 9}}}, "probes.startup: renamed to startupProbe\n"),
-    ({"probes": {"readiness": {}, "liveness": {}}}, "probes.readiness: renamed to readinessProbe\n"),
+    (
+        {"probes": {"readiness": {}, "liveness": {}}},
+        "probes.readiness: renamed to readinessProbe\n",
+    ),
     ({"probes": {"readiness": {}, "liveness": {}}}, "probes.liveness: renamed to livenessProbe\n"),
-    ({"apiKeys": {"secretName": "keys"}}, "apiKeys.secretName: renamed to apiKeys.existingSecret\n"),
+    (
+        {"apiKeys": {"secretName": "keys"}},
+        "apiKeys.secretName: renamed to apiKeys.existingSecret\n",
+    ),
     ({"tls": {"secretName": "certificate"}}, "tls.secretName: renamed to tls.existingSecret\n"),
     ({"networkPolicy": {"from": []}}, "networkPolicy.from: renamed to networkPolicy.ingress\n"),
 ]
@@ -100,17 +114,35 @@ REFUSED_IN_WORDS = [
         {"config": {"WORKERS": 2}, "extraEnv": [{"name": "WORKERS", "value": "3"}]},
         "extraEnv: WORKERS is also in config",
     ),
-    ({"gpus": 1, "resources": {"limits": {"nvidia.com/gpu": 1}}}, "gpus: resources.limits has nvidia.com/gpu, too."),
+    (
+        {"gpus": 1, "resources": {"limits": {"nvidia.com/gpu": 1}}},
+        "gpus: resources.limits has nvidia.com/gpu, too.",
+    ),
     *(
-        ({"gpus": 1, "config": {"PRELOAD_MODEL": on}}, "gpus: not available with config.PRELOAD_MODEL.")
+        (
+            {"gpus": 1, "config": {"PRELOAD_MODEL": on}},
+            "gpus: not available with config.PRELOAD_MODEL.",
+        )
         for on in (True, "on")
     ),
     ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
-    ({"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}}, "autoscaling: missing target"),
+    (
+        {"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}},
+        "autoscaling: missing target",
+    ),
     ({"keda": ENABLED}, "keda: missing trigger"),
-    ({"podDisruptionBudget": {**ENABLED, "minAvailable": 1}}, "expected maxUnavailable or minAvailable"),
-    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}}, "expected maxUnavailable or minAvailable"),
-    ({"probeProtocol": "grpc", "tls": {"existingSecret": "a"}}, "the kubelet does not support TLS in gRPC probes"),
+    (
+        {"podDisruptionBudget": {**ENABLED, "minAvailable": 1}},
+        "expected maxUnavailable or minAvailable",
+    ),
+    (
+        {"podDisruptionBudget": {**ENABLED, "maxUnavailable": None}},
+        "expected maxUnavailable or minAvailable",
+    ),
+    (
+        {"probeProtocol": "grpc", "tls": {"existingSecret": "a"}},
+        "the kubelet does not support TLS in gRPC probes",
+    ),
     (
         {"model": {"persistentVolumeClaim": {"claimName": "a"}, "initContainer": {"image": "b"}}},
         "both use /mnt/models",
@@ -119,28 +151,52 @@ REFUSED_IN_WORDS = [
     ({"httpRoute": ENABLED}, "httpRoute.parentRefs: missing Gateway"),
     ({"grpcRoute": ENABLED}, "grpcRoute.parentRefs: missing Gateway"),
     (routes([], []), "grpcRoute.hostnames: * overlaps with * of httpRoute at Gateway gateway"),
-    (routes(["a.example.com"], ["example.com", "a.example.com"]), "a.example.com overlaps with a.example.com of"),
+    (
+        routes(["a.example.com"], ["example.com", "a.example.com"]),
+        "a.example.com overlaps with a.example.com of",
+    ),
     (routes([], ["a.example.com"]), "a.example.com overlaps with * of httpRoute"),
     (routes(["a.example.com"], ["*.example.com"]), "*.example.com overlaps with a.example.com of"),
-    (routes(["*.example.com"], ["*.a.example.com"]), "*.a.example.com overlaps with *.example.com of"),
+    (
+        routes(["*.example.com"], ["*.a.example.com"]),
+        "*.a.example.com overlaps with *.example.com of",
+    ),
     (routes([], [], [{"name": "gateway", "namespace": "edge"}]), "of httpRoute at Gateway gateway"),
     (
         routes([], [], [{"name": "other"}, {**GATEWAY[0], "kind": "Gateway", "port": 443}]),
         "of httpRoute at Gateway gateway",
     ),
-    ({"podDisruptionBudget": {**ENABLED, "maxUnavailable": ""}}, "expected maxUnavailable or minAvailable"),
+    (
+        {"podDisruptionBudget": {**ENABLED, "maxUnavailable": ""}},
+        "expected maxUnavailable or minAvailable",
+    ),
     *((budget(maxUnavailable=none), f"Expected more than 0, got {none}.") for none in (0, "00%")),
     *(
-        (budget(minAvailable=all_of), f"Expected less than the number of replicas (1), got {all_of}.")
+        (
+            budget(minAvailable=all_of),
+            f"Expected less than the number of replicas (1), got {all_of}.",
+        )
         for all_of in (1, 2, "50%")
     ),
-    ({**budget(minAvailable="100%"), "replicaCount": 9}, "Expected less than the number of replicas (9), got 100%."),
+    (
+        {**budget(minAvailable="100%"), "replicaCount": 9},
+        "Expected less than the number of replicas (9), got 100%.",
+    ),
     ({**budget(minAvailable=2), **HPA}, "Expected less than the number of replicas (2), got 2."),
-    ({**budget(minAvailable="67%"), **KEDA}, "Expected less than the number of replicas (2), got 67%."),
+    (
+        {**budget(minAvailable="67%"), **KEDA},
+        "Expected less than the number of replicas (2), got 67%.",
+    ),
     ({"startupProbe": {"failureThreshold": 301}}, "Expected at least 602, got 600."),
     ({"startupProbe": {"initialDelaySeconds": 301}}, "Expected at least 601, got 600."),
-    ({"autoscaling": ENABLED, "resources": None}, "autoscaling.targetCPUUtilizationPercentage: missing"),
-    ({**KEDA, "resources": {each: {"cpu": None} for each in ("requests", "limits")}}, "keda.targetCPUUtilization"),
+    (
+        {"autoscaling": ENABLED, "resources": None},
+        "autoscaling.targetCPUUtilizationPercentage: missing",
+    ),
+    (
+        {**KEDA, "resources": {each: {"cpu": None} for each in ("requests", "limits")}},
+        "keda.targetCPUUtilization",
+    ),
     (
         {"autoscaling": {**ENABLED, "minReplicas": 6}},
         "autoscaling.minReplicas: greater than maxReplicas. Expected at most 5, got 6.",
@@ -149,11 +205,20 @@ REFUSED_IN_WORDS = [
         {"keda": {**ENABLED, "targetCPUUtilizationPercentage": 75, "minReplicaCount": 6}},
         "keda.minReplicaCount: greater than maxReplicaCount. Expected at most 5, got 6.",
     ),
-    ({"keda": {**ENABLED, "prometheus": {"serverAddress": "http://a"}}}, "keda.prometheus: the default query"),
+    (
+        {"keda": {**ENABLED, "prometheus": {"serverAddress": "http://a"}}},
+        "keda.prometheus: the default query",
+    ),
     ({"service": {"grpcPort": 8080}}, "service: httpPort and grpcPort are both 8080."),
     ({"strategy": {"rollingUpdate": {"maxSurge": 0}}}, "maxSurge and maxUnavailable are both 0"),
-    ({"strategy": {"rollingUpdate": {"maxSurge": "00%"}}}, "maxSurge and maxUnavailable are both 0"),
-    ({"canary": {**ENABLED, "weight": 1}}, "canary: weight and header need a route. Enable httpRoute or grpcRoute"),
+    (
+        {"strategy": {"rollingUpdate": {"maxSurge": "00%"}}},
+        "maxSurge and maxUnavailable are both 0",
+    ),
+    (
+        {"canary": {**ENABLED, "weight": 1}},
+        "canary: weight and header need a route. Enable httpRoute or grpcRoute",
+    ),
     (
         {"canary": {**ENABLED, "header": {"name": "x-canary", "value": "1"}}},
         "canary: weight and header need a route",
@@ -180,17 +245,32 @@ TAKEN = [
     {**budget(minAvailable=1), "replicaCount": 0},
     {"startupProbe": {"failureThreshold": 300}},
     {"autoscaling": ENABLED, "resources": {"requests": {"cpu": None}}},
-    {"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": 0, "targetRequestsInFlight": 3}, "resources": None},
+    {
+        "autoscaling": {
+            **ENABLED,
+            "targetCPUUtilizationPercentage": 0,
+            "targetRequestsInFlight": 3,
+        },
+        "resources": None,
+    },
     {"monitoring": {"serviceMonitor": {**ENABLED, "endpoint": None}}},
     {"monitoring": {"podMonitor": {**ENABLED, "endpoint": None}}},
-    {"resources": {"limits": {"cpu": 1.5, "memory": "1e9", "nvidia.com/gpu": 1}}, "tmp": {"sizeLimit": "64M"}},
+    {
+        "resources": {"limits": {"cpu": 1.5, "memory": "1e9", "nvidia.com/gpu": 1}},
+        "tmp": {"sizeLimit": "64M"},
+    },
     {"ingress": {"hosts": ["*.example.com"]}},
     {"ingress": {"hosts": ["a--b.c-d.1", "a"]}},
     {"strategy": {"rollingUpdate": {"maxSurge": "200%", "maxUnavailable": "100%"}}},
     {**budget(maxUnavailable="0100%"), "replicaCount": 1},
-    *(routes([], [], [{**GATEWAY[0], **other}]) for other in ({"name": "b"}, {"namespace": "b"}, {"sectionName": "b"})),
+    *(
+        routes([], [], [{**GATEWAY[0], **other}])
+        for other in ({"name": "b"}, {"namespace": "b"}, {"sectionName": "b"})
+    ),
     routes([], [], [{"name": "gateway", "sectionName": "https"}]),  # in the release's namespace
-    routes(["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]),
+    routes(
+        ["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]
+    ),
     {"config": {"HOST": "0.0.0.0"}},
     {"canary": ENABLED},
     {"canary": {"weight": 10}},
@@ -241,14 +321,22 @@ def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield `schema` and all its subschemas."""
     if isinstance(schema, dict):
         yield schema
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+    for part in (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    ):
         yield from subschemas(part)
 
 
 def test_schema_rejects_unknown_members():
     """Each object of the chart that the schema describes rejects unknown members. Kubernetes checks the rest."""
     schemas = list(subschemas(json.loads((CHART / "values.schema.json").read_text())))
-    own = [each for each in schemas if each.get("type") == "object" and any(each.get("properties", {}).values())]
+    own = [
+        each
+        for each in schemas
+        if each.get("type") == "object" and any(each.get("properties", {}).values())
+    ]
     assert len(own) > 30
     assert all(each.get("additionalProperties") is False for each in own)
-    assert not [each for each in schemas if "$ref" in each and len(each) > 1], "keywords next to a $ref are ignored"
+    assert not [each for each in schemas if "$ref" in each and len(each) > 1], (
+        "keywords next to a $ref are ignored"
+    )

@@ -33,11 +33,47 @@ OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 # If a setting is null, the image's value applies. The image sets LOG_FORMAT.
-IMAGE = dict(re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE))
+IMAGE = dict(
+    re.findall(r"^(?:ENV| {3}) (\w+)=(\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+)
 # Values around the limits of the settings, and values that are invalid for some or all.
 PARTS = [0.5, 1 / 3, 1e-7]
-NUMBERS = [-1, 0, 1, 2, *PARTS, 1024, 1025, 4096, 4097, 65536, 65537, 86400, 86401, 999999, 10**6, 2**31 - 1, 2**31]
-TEXTS = ["", "1", "x", "on", "off", "ON", "error", "null", "text", "json", "INFO", "info", "::", "no address", "worker"]
+NUMBERS = [
+    -1,
+    0,
+    1,
+    2,
+    *PARTS,
+    1024,
+    1025,
+    4096,
+    4097,
+    65536,
+    65537,
+    86400,
+    86401,
+    999999,
+    10**6,
+    2**31 - 1,
+    2**31,
+]
+TEXTS = [
+    "",
+    "1",
+    "x",
+    "on",
+    "off",
+    "ON",
+    "error",
+    "null",
+    "text",
+    "json",
+    "INFO",
+    "info",
+    "::",
+    "no address",
+    "worker",
+]
 TEXTS += ["*", "http://localhost:3000"]
 
 
@@ -59,7 +95,9 @@ def test_chart_has_every_setting():
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 def test_rejects_duplicate_variables(helm: Helm, name: str):
     """extraEnv rejects variables that the chart sets, and accepts a setting only if `config` does not set it."""
-    done = helm("template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1")
+    done = helm(
+        "template", "demo", CHART, "--set-string", f"extraEnv[0].name={name},extraEnv[0].value=1"
+    )
     is_rejected = name in OF_THE_CHART or VALUES["config"][name] is not None
     assert bool(done.returncode) == is_rejected
     assert (f"extraEnv: {name} " in done.stderr) == is_rejected
@@ -68,7 +106,9 @@ def test_rejects_duplicate_variables(helm: Helm, name: str):
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_comments_match_service_settings(name: str):
     """Each comment contains the description in settings.py, and the default of the image or the service."""
-    (comment,) = re.findall(rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE)
+    (comment,) = re.findall(
+        rf"^  {name}: \S+  # (.*)$", (CHART / "values.yaml").read_text(), re.MULTILINE
+    )
     assert comment == SETTINGS[name].metadata["doc"] + format_default(SETTINGS[name])
 
 
@@ -162,7 +202,17 @@ def test_grace_period_exceeds_request_timeouts(render: Render, seconds: int):
 
 @pytest.mark.parametrize(
     "text",
-    ['iris: "v\'2" # {{ .Values }}', "null", "007", "1e3", "20261121", "- é\t✓", "\\n", "$(HOSTNAME)", "a$$b"],
+    [
+        'iris: "v\'2" # {{ .Values }}',
+        "null",
+        "007",
+        "1e3",
+        "20261121",
+        "- é\t✓",
+        "\\n",
+        "$(HOSTNAME)",
+        "a$$b",
+    ],
 )
 def test_model_name_is_passed_unchanged(render: Render, text: str):
     """A model name or version is not interpreted as YAML, as a template or as a Kubernetes variable."""

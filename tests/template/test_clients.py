@@ -95,9 +95,24 @@ def test_node_client(echoing: Running, tmp_path: Path) -> None:
     folder, packages = tmp_path / "node", make_node_packages()
     shutil.copytree(CLIENTS / "node", folder)
     (folder / "node_modules").symlink_to(packages)
-    plugin = ["--plugin", packages / ".bin" / "protoc-gen-ts_proto", "--ts_proto_out", folder, "--ts_proto_opt"]
+    plugin = [
+        "--plugin",
+        packages / ".bin" / "protoc-gen-ts_proto",
+        "--ts_proto_out",
+        folder,
+        "--ts_proto_opt",
+    ]
     options = "outputServices=grpc-js,esModuleInterop=true,env=node,forceLong=bigint"
-    run(make_clients(), "-m", "grpc_tools.protoc", *plugin, options, "--proto_path", PROTO.parent, PROTO)
+    run(
+        make_clients(),
+        "-m",
+        "grpc_tools.protoc",
+        *plugin,
+        options,
+        "--proto_path",
+        PROTO.parent,
+        PROTO,
+    )
     run(packages / ".bin" / "tsc", "--project", folder)
     assert run("node", folder / "client.js", echoing.grpc, "conformance", **LOCAL) == "ok\n"
 
@@ -110,9 +125,12 @@ def test_grpcurl_metadata(echoing: Running) -> None:
     """G7: grpcurl, which has no copy of the proto, lists the methods and reads the metadata of the model."""
     methods = grpcurl(echoing.grpc, "list", SERVICE).split()
     assert methods == [
-        f"{SERVICE}.{method.name}" for method in sorted(messages.SERVICE.methods, key=lambda each: each.name)
+        f"{SERVICE}.{method.name}"
+        for method in sorted(messages.SERVICE.methods, key=lambda each: each.name)
     ]
-    metadata = json.loads(grpcurl("-d", '{"name": "conformance"}', echoing.grpc, f"{SERVICE}/ModelMetadata"))
+    metadata = json.loads(
+        grpcurl("-d", '{"name": "conformance"}', echoing.grpc, f"{SERVICE}/ModelMetadata")
+    )
     found = {each["name"]: each["datatype"] for each in metadata["inputs"]}
     assert found.items() >= {f"{name}_in": datatype for name, datatype in DATATYPES.items()}.items()
 
@@ -141,7 +159,9 @@ def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
             (elements,) = output["contents"].values()  # 64-bit integers are strings
             is_bytes = DATATYPES[name] == "BYTES"
             found = (
-                np.array([*map(b64decode, elements)], object) if is_bytes else np.array(elements).astype(array.dtype)
+                np.array([*map(b64decode, elements)], object)
+                if is_bytes
+                else np.array(elements).astype(array.dtype)
             )
             check(found.reshape(array.shape), array)
 
@@ -149,7 +169,8 @@ def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
 def test_grpcurl_error(echoing: Running) -> None:
     """G1: grpcurl prints the status and the service's error message."""
     with pytest.raises(
-        AssertionError, match=r'Code: NotFound\n +Message: Model not found. Expected "conformance", got'
+        AssertionError,
+        match=r'Code: NotFound\n +Message: Model not found. Expected "conformance", got',
     ):
         grpcurl("-d", '{"model_name": "other"}', echoing.grpc, f"{SERVICE}/ModelInfer")
 
@@ -170,14 +191,19 @@ def as_json(array: np.ndarray) -> list:
     return array.ravel().tolist()
 
 
-def infer(service: Running, model: str, lines: list[dict], folder: Path, *options: str) -> list[dict]:
+def infer(
+    service: Running, model: str, lines: list[dict], folder: Path, *options: str
+) -> list[dict]:
     """Return the responses of `mlserver infer` in the order of the requests."""
     requests, responses = folder / "requests.jsonl", folder / "responses.jsonl"
     requests.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     files = ["--input-data-path", requests, "--output-data-path", responses]
     mlserver = make_mlserver().with_name("mlserver")
     run(mlserver, "infer", "--url", service.http, "--model-name", model, *files, *options, **LOCAL)
-    found = {line["parameters"]["batch_index"]: line for line in map(json.loads, responses.read_text().splitlines())}
+    found = {
+        line["parameters"]["batch_index"]: line
+        for line in map(json.loads, responses.read_text().splitlines())
+    }
     assert sorted(found) == list(range(len(lines))), found
     return [found[index] for index in range(len(lines))]
 
@@ -191,7 +217,17 @@ def data(response: dict[str, Any]) -> dict[str, list]:
 # MLServer supports only --transport rest.
 BATCHES = [
     ["--workers", "1", "--retries", "1"],
-    ["--workers", "4", "--batch-size", "7", "--batch-interval", "0.01", "--batch-jitter", "0.01", "--extra-verbose"],
+    [
+        "--workers",
+        "4",
+        "--batch-size",
+        "7",
+        "--batch-interval",
+        "0.01",
+        "--batch-jitter",
+        "0.01",
+        "--extra-verbose",
+    ],
     ["--batch-size", "100", "--binary-data", "--request-headers", "colour: blue"],
 ]
 
@@ -216,10 +252,17 @@ def test_mlserver_infer_datatypes(options: list[str], echoing: Running, tmp_path
     sent = []
     for index in range(10):
         columns = {name: np.resize(array, (3, *array.shape[1:])) for name, array in TENSORS.items()}
-        sent.append({name: np.roll(array, index, axis=0)[: 1 + index % 3] for name, array in columns.items()})
+        sent.append(
+            {
+                name: np.roll(array, index, axis=0)[: 1 + index % 3]
+                for name, array in columns.items()
+            }
+        )
     lines: list[dict[str, Any]] = [
         {
-            "inputs": [head(f"{name}_in", DATATYPES[name], array) for name, array in tensors.items()],
+            "inputs": [
+                head(f"{name}_in", DATATYPES[name], array) for name, array in tensors.items()
+            ],
             "outputs": [{"name": f"{name}_out"} for name in tensors],
         }
         for tensors in sent
@@ -233,7 +276,9 @@ def test_mlserver_infer_datatypes(options: list[str], echoing: Running, tmp_path
 
 
 # No JSON here: if an output has parameters, such as a content type, perf_analyzer requires binary_data_size.
-@pytest.mark.parametrize("options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"])
+@pytest.mark.parametrize(
+    "options", [["-i", "http"], ["-i", "grpc", "-x", "1"]], ids=["http", "grpc"]
+)
 def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Running) -> None:
     """T1, T3: perf_analyzer reads from the configuration what to send, and no request fails. It shows server times."""
     perf_analyzer("iris", service, "--shape", "features:5,4", *options)
@@ -242,7 +287,9 @@ def test_perf_analyzer(options: list[str], perf_analyzer: Measure, service: Runn
 def test_perf_analyzer_error(perf_analyzer: Measure, service: Running) -> None:
     """perf_analyzer stops at a failed request and prints the service's error."""
     for protocol in "http", "grpc":
-        with pytest.raises(AssertionError, match='Input "features": invalid shape. Expected .*, got'):
+        with pytest.raises(
+            AssertionError, match='Input "features": invalid shape. Expected .*, got'
+        ):
             perf_analyzer("iris", service, "-i", protocol, "--shape", "features:5,3")
 
 
@@ -254,7 +301,9 @@ def test_perf_analyzer_optional(perf_analyzer: Measure, echoing: Running, tmp_pa
 
 @pytest.fixture(scope="module")
 def fixed_shapes(request: pytest.FixtureRequest) -> Iterator[Running]:
-    with gunicorn(ROOT, f"tests.template.perf_analyzer.model:{request.param}()", WORKERS=2) as running:
+    with gunicorn(
+        ROOT, f"tests.template.perf_analyzer.model:{request.param}()", WORKERS=2
+    ) as running:
         yield running
 
 
@@ -265,7 +314,10 @@ def fixed_shapes(request: pytest.FixtureRequest) -> Iterator[Running]:
         ("create", ["-i", "http", "-a", "--concurrency-range", "4"]),
         ("create", ["-i", "grpc", "--grpc-compression-algorithm", "gzip"]),
         ("create", ["-i", "grpc", "-a", "--concurrency-range", "4"]),
-        ("jsonable", ["-i", "http", "--input-tensor-format", "json", "--output-tensor-format", "json"]),
+        (
+            "jsonable",
+            ["-i", "http", "--input-tensor-format", "json", "--output-tensor-format", "json"],
+        ),
     ],
     ids=["http", "http-async", "grpc-gzip", "grpc-async", "json"],
     indirect=["fixed_shapes"],
@@ -275,12 +327,22 @@ def test_perf_analyzer_outputs(
     fixed_shapes: Running, options: list[str], perf_analyzer: Measure, tmp_path: Path
 ) -> None:
     """perf_analyzer finds the expected values of every datatype in each response."""
-    sent = {name: array.reshape(1, 3) for name, array in TENSORS.items() if DATATYPES[name] == name.upper()}
+    sent = {
+        name: array.reshape(1, 3)
+        for name, array in TENSORS.items()
+        if DATATYPES[name] == name.upper()
+    }
     sent["bf16"] = BF16_BITS.reshape(1, 3)
     if "json" in options:
         del sent["fp16"], sent["bf16"]
     shifted = {name: np.roll(array, 1) for name, array in sent.items()}
-    perf_analyzer("test", fixed_shapes, "--input-data", data_file(tmp_path, sent, shifted, checked=True), *options)
+    perf_analyzer(
+        "test",
+        fixed_shapes,
+        "--input-data",
+        data_file(tmp_path, sent, shifted, checked=True),
+        *options,
+    )
 
 
 def data_file(folder: Path, *steps: dict[str, np.ndarray], checked: bool = False) -> Path:

@@ -14,5 +14,7 @@ from .test_blocks import PAGES, text_of
 @pytest.mark.parametrize("page", PAGES)
 def test_page(tmp_path: Path, linked_project: Path, page: str) -> None:
     """The commands of the page work in order, and give the printed output."""
-    folder = shutil.copytree(linked_project, tmp_path / "cookiecutter-open-inference", symlinks=True)
+    folder = shutil.copytree(
+        linked_project, tmp_path / "cookiecutter-open-inference", symlinks=True
+    )
     run_page(page, text_of(page, linked_project), folder)

@@ -34,7 +34,11 @@ def compose() -> dict[str, Any]:
 
 def mounts(service: dict[str, Any]) -> dict[str, Path]:
     """Return the bind mounts of a service by target path."""
-    return {each["target"]: Path(each["source"]) for each in service["volumes"] if each["type"] == "bind"}
+    return {
+        each["target"]: Path(each["source"])
+        for each in service["volumes"]
+        if each["type"] == "bind"
+    }
 
 
 def test_service_is_restricted(compose: dict[str, Any]) -> None:
@@ -54,8 +58,13 @@ def test_service_is_restricted(compose: dict[str, Any]) -> None:
 def test_ports_bind_to_loopback(compose: dict[str, Any]) -> None:
     """All ports are published on loopback only. The service's ports match its settings."""
     services = compose["services"]
-    assert {port["host_ip"] for each in services.values() for port in each["ports"]} == {"127.0.0.1"}
-    assert [port["target"] for port in services["service"]["ports"]] == [Settings().http_port, Settings().grpc_port]
+    assert {port["host_ip"] for each in services.values() for port in each["ports"]} == {
+        "127.0.0.1"
+    }
+    assert [port["target"] for port in services["service"]["ports"]] == [
+        Settings().http_port,
+        Settings().grpc_port,
+    ]
 
 
 def test_mounted_files_exist(compose: dict[str, Any]) -> None:
@@ -90,13 +99,19 @@ def test_grafana_shows_the_dashboard(compose: dict[str, Any]) -> None:
     grafana = compose["services"]["grafana"]
     files = mounts(grafana)
     provisioning = "/etc/grafana/provisioning"
-    (provider,) = yaml.safe_load(files[f"{provisioning}/dashboards/inference.yaml"].read_text())["providers"]
-    (source,) = yaml.safe_load(files[f"{provisioning}/datasources/prometheus.yaml"].read_text())["datasources"]
+    (provider,) = yaml.safe_load(files[f"{provisioning}/dashboards/inference.yaml"].read_text())[
+        "providers"
+    ]
+    (source,) = yaml.safe_load(files[f"{provisioning}/datasources/prometheus.yaml"].read_text())[
+        "datasources"
+    ]
     (dashboard,) = (path for path in files if path.startswith(provider["options"]["path"] + "/"))
     assert files[dashboard] == DEPLOY / "helm/monitoring/dashboard.json"
     assert grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
     (variable,) = (
-        each for each in json.loads(files[dashboard].read_text())["templating"]["list"] if each["name"] == "datasource"
+        each
+        for each in json.loads(files[dashboard].read_text())["templating"]["list"]
+        if each["name"] == "datasource"
     )
     assert (variable["type"], variable["query"]) == ("datasource", source["type"])
     assert source["isDefault"]

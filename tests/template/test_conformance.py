@@ -31,7 +31,9 @@ OURS = "conformance.servers.ours:create()"
 PATIENT = ["--timeout", 30, "--case-timeout", 60]
 # 500 and INTERNAL have messages of the suite's model. Other names of statuses have messages of grpcio.
 REVIEWED_STATUS = re.compile(r"(?!500)\d+|INVALID_ARGUMENT|NOT_FOUND")
-RULES = set(re.findall(r"^\| ([RBGT]\d+) \|", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE))
+RULES = set(
+    re.findall(r"^\| ([RBGT]\d+) \|", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE)
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,11 @@ def test_our_service_passes_every_case(workers: int, suite_runs: Callable[[int],
 
 def test_error_messages_are_reviewed(suite_runs: Callable[[int], SuiteRun]) -> None:
     """The file messages.txt contains our service's error messages, without those of the suite's model."""
-    messages = [text for status, text in suite_runs(1).report["messages"] if REVIEWED_STATUS.fullmatch(status)]
+    messages = [
+        text
+        for status, text in suite_runs(1).report["messages"]
+        if REVIEWED_STATUS.fullmatch(status)
+    ]
     check_messages("Conformance suite (tests/template/test_conformance.py)", one_of_each(messages))
 
 
@@ -86,7 +92,9 @@ def test_our_service_passes_with_default_limit(running: Running) -> None:
     assert re.search(r"^all +\d+ +0 +0 +0 +0$", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux reports the peak")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux reports the peak"
+)
 def test_memory_of_binary_request(running: Running) -> None:
     """A binary request of 60 MiB needs at most 2.2 times its size in memory: the body, and a copy for the model."""
     body, headers = large_request("rest binary", 60 * 2**20)
@@ -116,8 +124,14 @@ def test_every_case_has_an_origin(suite_runs: Callable[[int], SuiteRun]) -> None
     cases = {(case["rule"], *split(case["test"])) for case in report["cases"]}
     unused = [line for line in CASES if not any(matches(line, *case) for case in cases)]
     assert unused == []
-    assert sum(counts["passed"] for counts in report["counts_by_origin"].values()) == len(report["cases"])
-    assert all(case["origin"] != "specification" for case in report["cases"] if "[rest binary" in case["test"])
+    assert sum(counts["passed"] for counts in report["counts_by_origin"].values()) == len(
+        report["cases"]
+    )
+    assert all(
+        case["origin"] != "specification"
+        for case in report["cases"]
+        if "[rest binary" in case["test"]
+    )
 
 
 def test_page_contains_results() -> None:
@@ -125,7 +139,9 @@ def test_page_contains_results() -> None:
     assert make_tables() in PAGE.read_text()
     assert missing_reasons() == []
     for result in load_results().values():
-        assert sum(failed for *_, failed in failed_groups(result)) == len(result["failed"]) + len(result["killed"])
+        assert sum(failed for *_, failed in failed_groups(result)) == len(result["failed"]) + len(
+            result["killed"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -140,14 +156,25 @@ def test_page_contains_results() -> None:
         (["--http", "http://{http}", "--grpc", "127.0.0.1:1"], "--grpc 127.0.0.1:1: "),
         (["--http", "http://{http}", "--grpc", "{http}"], "no gRPC server responds"),
         (["--http", "http://{http}", "--grpc", "http://{grpc}"], "expected HOST:PORT"),
-        (["--http", "http://{http}", "--rule", "R9,x1"], "--rule X1: expected one of R, B, G, T, C, R1, R2, "),
-        (["--http", "http://{http}", "--json", "no/such/folder/cases.json"], "expected a file in a folder that exists"),
+        (
+            ["--http", "http://{http}", "--rule", "R9,x1"],
+            "--rule X1: expected one of R, B, G, T, C, R1, R2, ",
+        ),
+        (
+            ["--http", "http://{http}", "--json", "no/such/folder/cases.json"],
+            "expected a file in a folder that exists",
+        ),
         (["--http", "http://{http}", "--junit", "."], "expected a file in a folder that exists"),
     ],
 )
 def test_rejects_unusable_options(running: Running, options: list[str], text: str) -> None:
     """An address without a server or without the model, or an invalid option, is reported in one line."""
-    done = check(*(option.replace("{http}", running.http).replace("{grpc}", running.grpc) for option in options))
+    done = check(
+        *(
+            option.replace("{http}", running.http).replace("{grpc}", running.grpc)
+            for option in options
+        )
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -163,7 +190,9 @@ def test_rejects_limit_of_zero() -> None:
 
 def test_missing_dependency_is_reported(tmp_path: Path) -> None:
     """If a dependency of the suite is not installed, one line names it and how to install it."""
-    (tmp_path / "pytest.py").write_text("raise ModuleNotFoundError(\"No module named 'pytest'\", name='pytest')")
+    (tmp_path / "pytest.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'pytest'\", name='pytest')"
+    )
     done = check("--help", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

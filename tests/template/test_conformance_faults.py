@@ -25,7 +25,12 @@ from tests.template.environments import ROOT
 KILLING_CASE = "R1: datatypes are case-sensitive [rest json-fp32]"
 
 
-SETTINGS = {"HOST": "127.0.0.1", "WORKERS": 1, "SHUTDOWN_DELAY_SECONDS": 0, "SHUTDOWN_TIMEOUT_SECONDS": 1}
+SETTINGS = {
+    "HOST": "127.0.0.1",
+    "WORKERS": 1,
+    "SHUTDOWN_DELAY_SECONDS": 0,
+    "SHUTDOWN_TIMEOUT_SECONDS": 1,
+}
 
 
 @contextmanager
@@ -40,8 +45,18 @@ def start_server(app: str) -> Iterator[Running]:
 def test_failures_are_reported(tmp_path: Path) -> None:
     """A failed case is reported by rule in the text output, the JSON, the JUnit XML and the exit status."""
     with gunicorn(ROOT, "tests.template.faulty_servers:faulty_server()") as service:
-        options = ["--rule", "R9", "--rule", "R18,G6", "--json", tmp_path / "cases.json", "--verbose"]
-        done = check("--http", f"http://{service.http}", *options, "--junit", tmp_path / "cases.xml")
+        options = [
+            "--rule",
+            "R9",
+            "--rule",
+            "R18,G6",
+            "--json",
+            tmp_path / "cases.json",
+            "--verbose",
+        ]
+        done = check(
+            "--http", f"http://{service.http}", *options, "--junit", tmp_path / "cases.xml"
+        )
     assert done.returncode == 1, done.stdout + done.stderr
     failed = re.findall(r"^failed  (R\d+): ", done.stdout, re.MULTILINE)
     assert set(failed) == {"R9", "R18"}
@@ -54,7 +69,9 @@ def test_failures_are_reported(tmp_path: Path) -> None:
     assert not [case for case in failed if re.search("0x|Use -v|HTTPMessage", case["detail"])]
     (case,) = [case for case in failed if case["name"].endswith("[[True]]")]
     assert case["detail"].startswith('expected 400, got 500 {"error":')
-    assert case["sent"].startswith(f"POST /v2/models/{NAME}/infer\nContent-Type: application/json\n\n{{")
+    assert case["sent"].startswith(
+        f"POST /v2/models/{NAME}/infer\nContent-Type: application/json\n\n{{"
+    )
     assert '"shape": [true]' in case["sent"]
     assert f"sent: POST /v2/models/{NAME}/infer" in done.stdout
     (form,) = [case for case in failed if "rest json-[-1, 2]" in case["name"]]
@@ -95,7 +112,9 @@ def test_junit_report(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_run_ends_when_server_is_killed(app: str, options: list[str], reason: str, tmp_path: Path) -> None:
+def test_run_ends_when_server_is_killed(
+    app: str, options: list[str], reason: str, tmp_path: Path
+) -> None:
     """A server that stops working and is not restarted ends the run, and earlier results are kept."""
     with start_server(f"tests.template.faulty_servers:{app}()") as service:
         reports = ["--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
@@ -104,7 +123,10 @@ def test_run_ends_when_server_is_killed(app: str, options: list[str], reason: st
     assert f"{reason} {KILLING_CASE}" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     check_partial_report(tmp_path)
-    assert ElementTree.parse(tmp_path / "cases.xml").getroot().find("testsuite/testcase/error") is not None
+    assert (
+        ElementTree.parse(tmp_path / "cases.xml").getroot().find("testsuite/testcase/error")
+        is not None
+    )
 
 
 def test_killed_server_is_restarted(tmp_path: Path) -> None:
@@ -116,7 +138,13 @@ def test_killed_server_is_restarted(tmp_path: Path) -> None:
         ports = {"HTTP_PORT": service.http_port, "GRPC_PORT": service.grpc_port}
         environment = {name: str(value) for name, value in {**SETTINGS, **ports}.items()}
         try:
-            done = check(*address_options(service), *r1_options(tmp_path), "--restart", restart, **environment)
+            done = check(
+                *address_options(service),
+                *r1_options(tmp_path),
+                "--restart",
+                restart,
+                **environment,
+            )
         finally:
             if pid.exists():
                 os.kill(int(pid.read_text()), signal.SIGTERM)
@@ -142,7 +170,11 @@ def r1_options(folder: Path) -> list[Any]:
 
 def check_complete_report(folder: Path, counts: dict[str, int]) -> None:
     report = json.loads((folder / "cases.json").read_text())
-    assert (report["complete"], report["rules"], report["origins"]) == (True, ["R1"], ["specification"])
+    assert (report["complete"], report["rules"], report["origins"]) == (
+        True,
+        ["R1"],
+        ["specification"],
+    )
     assert {name: count for name, count in report["counts"]["R"].items() if count} == counts
 
 
@@ -158,11 +190,15 @@ def test_interrupted_run_keeps_results(number: signal.Signals, tmp_path: Path) -
             stderr=subprocess.STDOUT,
             text=True,
         )
-        wait_for(lambda: faulty_servers.TRIGGER_LINE.decode() in service.log() or run.poll() is not None)
+        wait_for(
+            lambda: faulty_servers.TRIGGER_LINE.decode() in service.log() or run.poll() is not None
+        )
         run.send_signal(number)
         output, _ = run.communicate()
     assert run.returncode == 1, output
-    assert re.search(r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", output, re.MULTILINE)
+    assert re.search(
+        r"^partial, \d+ of \d+ cases: interrupted at R1: datatypes are ", output, re.MULTILINE
+    )
     assert "Traceback" not in output
     check_partial_report(tmp_path)
 
@@ -175,11 +211,17 @@ def check_partial_report(folder: Path) -> None:
     assert report["counts"]["R"]["failed"] == 0
 
 
-@pytest.mark.parametrize("text", ["<html></html>", "[]", '{"name": "x", "version": "1", "extensions": null}'])
+@pytest.mark.parametrize(
+    "text", ["<html></html>", "[]", '{"name": "x", "version": "1", "extensions": null}']
+)
 def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> None:
     """A server with invalid metadata at GET /v2 fails R4. The other rules are still checked."""
-    with gunicorn(ROOT, f"tests.template.faulty_servers:fixed_response_server('/v2', {text!r})") as service:
-        done = check(*address_options(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json")
+    with gunicorn(
+        ROOT, f"tests.template.faulty_servers:fixed_response_server('/v2', {text!r})"
+    ) as service:
+        done = check(
+            *address_options(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json"
+        )
     assert done.returncode == 1, done.stdout + done.stderr
     cases = json.loads((tmp_path / "cases.json").read_text())["cases"]
     assert {case["rule"] for case in cases if case["outcome"] == "failed"} == {"R4"}
@@ -198,7 +240,8 @@ def test_missing_tensors_are_reported() -> None:
     inputs = [{"name": name} for name, *_ in INPUTS if name not in ("fp16_in", "cube_in")]
     metadata = json.dumps({"name": NAME, "inputs": inputs, "outputs": []})
     with gunicorn(
-        ROOT, f"tests.template.faulty_servers:fixed_response_server('/v2/models/{NAME}', {metadata!r})"
+        ROOT,
+        f"tests.template.faulty_servers:fixed_response_server('/v2/models/{NAME}', {metadata!r})",
     ) as service:
         done = check(*address_options(service), "--rule", "R13")
     assert done.stderr == "the model lacks: fp16_in, cube_in\n"

@@ -62,7 +62,9 @@ def test_pages_of_other_origins(chromium: Browser, tmp_path: Path) -> None:
     with (
         page_server() as permitted,
         page_server() as other,
-        gunicorn(ROOT, "tests.service.apps:numbers()", API_KEYS_FILE=file, CORS_ORIGINS=permitted) as running,
+        gunicorn(
+            ROOT, "tests.service.apps:numbers()", API_KEYS_FILE=file, CORS_ORIGINS=permitted
+        ) as running,
     ):
         url = f"http://{running.http}/v2/models/test/infer"
         page = chromium.new_page()

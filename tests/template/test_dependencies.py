@@ -40,7 +40,9 @@ LIBRARIES = {
     "grpc": {"grpc_service"},
     "gunicorn": {"server", "runtime"},
 }
-FILES = sorted([*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py"), ROOT / "gunicorn.conf.py"])
+FILES = sorted(
+    [*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py"), ROOT / "gunicorn.conf.py"]
+)
 
 
 def package_of(name: str) -> str:
@@ -50,7 +52,9 @@ def package_of(name: str) -> str:
 
 
 def package_of_file(path: Path) -> str:
-    return package_of(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    return package_of(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    )
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -78,7 +82,9 @@ def modules_imported(package: str) -> set[str]:
 
 def packages_imported(package: str) -> set[str]:
     """Return the other packages of this repository that a package imports."""
-    own = {name for name in modules_imported(package) if name.split(".")[0] in ("app", "grpc_service")}
+    own = {
+        name for name in modules_imported(package) if name.split(".")[0] in ("app", "grpc_service")
+    }
     return {package_of(name) for name in own} - {package}
 
 
@@ -99,7 +105,9 @@ def test_packages_import_only_what_is_below_them(package: str) -> None:
 
 def test_grpc_imports_only_the_sockets_of_the_server() -> None:
     """The gRPC server shares nothing else with the REST server."""
-    assert {name for name in modules_imported("grpc_service") if package_of(name) == "server"} <= {GRPC_MAY_IMPORT}
+    assert {name for name in modules_imported("grpc_service") if package_of(name) == "server"} <= {
+        GRPC_MAY_IMPORT
+    }
 
 
 def test_version_imports_nothing() -> None:
@@ -118,5 +126,9 @@ def test_there_are_no_cycles() -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_library_has_its_packages(library: str) -> None:
     """Only the packages that adapt a library to the service import it."""
-    users = {name for name in PACKAGES if any(each.split(".")[0] == library for each in modules_imported(name))}
+    users = {
+        name
+        for name in PACKAGES
+        if any(each.split(".")[0] == library for each in modules_imported(name))
+    }
     assert users - EXEMPT <= LIBRARIES[library]

@@ -29,8 +29,14 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def pages(folder: Path) -> list[Path]:
     if folder != ROOT:
         return [*folder.rglob("*.md")]
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.splitlines() if not re.search(r"cookiecutter\.|/results/", name)]
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [
+        ROOT / name
+        for name in listed.stdout.splitlines()
+        if not re.search(r"cookiecutter\.|/results/", name)
+    ]
 
 
 def prose(page: Path) -> str:
@@ -40,14 +46,24 @@ def prose(page: Path) -> str:
 def anchors(page: Path) -> set[str]:
     """Return the headings in the form of links: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
-    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {
+        "#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }
 
 
 def links(page: Path) -> set[tuple[str, Path, str]]:
     """Return the links of a page to this repository's files: as written, the file, and the heading."""
     found = LINK.findall(prose(page))
-    docs = [(link, ROOT / "docs" / link.removeprefix(DOCS_URL), anchor) for link, anchor in found if DOCS_URL in link]
-    relative = [(link, page.parent / link if link else page, anchor) for link, anchor in found if "://" not in link]
+    docs = [
+        (link, ROOT / "docs" / link.removeprefix(DOCS_URL), anchor)
+        for link, anchor in found
+        if DOCS_URL in link
+    ]
+    relative = [
+        (link, page.parent / link if link else page, anchor)
+        for link, anchor in found
+        if "://" not in link
+    ]
     return {*docs, *relative}
 
 
@@ -68,9 +84,14 @@ def test_links_have_targets(folder: Path) -> None:
 def test_project_pages_are_short(tmp_path: Path, framework: str) -> None:
     """README, four pages and the chart's README have at most 6,500 words together."""
     project = make_project(tmp_path, framework=framework)
-    counts = {str(page.relative_to(project)): len(page.read_text().split()) for page in project.rglob("*.md")}
+    counts = {
+        str(page.relative_to(project)): len(page.read_text().split())
+        for page in project.rglob("*.md")
+    }
     names = ["README.md", "deploy/helm/README.md"]
-    names += [f"docs/{name}.md" for name in ("predict", "configuration", "command-line", "deployment")]
+    names += [
+        f"docs/{name}.md" for name in ("predict", "configuration", "command-line", "deployment")
+    ]
     assert counts.keys() == {*names}
     assert sum(counts.values()) <= 6500, counts
 

@@ -47,7 +47,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def make(framework: str) -> Path:
         if framework not in made:
             answers = {"framework": framework, "project_slug": "made", "model_name": MODEL}
-            made[framework] = give_messages(make_project(tmp_path_factory.mktemp("projects"), **answers))
+            made[framework] = give_messages(
+                make_project(tmp_path_factory.mktemp("projects"), **answers)
+            )
         return made[framework]
 
     return make
@@ -77,13 +79,19 @@ def chapter(project: Path) -> str:
 
 def calls_of(project: Path, service: Running) -> str:
     """Return the calls in the README, with the addresses of the service."""
-    return chapter(project).replace("127.0.0.1:8080", service.http).replace("127.0.0.1:8081", service.grpc)
+    return (
+        chapter(project)
+        .replace("127.0.0.1:8080", service.http)
+        .replace("127.0.0.1:8081", service.grpc)
+    )
 
 
 def call(project: Path, service: Running) -> Any:
     """Run the first call in the README, which uses curl, and return the response."""
     command, *_ = commands(calls_of(project, service))
-    return json.loads(subprocess.run(["bash", "-c", command], cwd=project, capture_output=True, check=True).stdout)
+    return json.loads(
+        subprocess.run(["bash", "-c", command], cwd=project, capture_output=True, check=True).stdout
+    )
 
 
 def commands(text: str) -> list[str]:
@@ -97,7 +105,9 @@ def grpcurl(command: str, folder: Path) -> Any:
     """Run a grpcurl command, and return the response."""
     path = f"{make_clients().parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
-    done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -115,7 +125,9 @@ def test_platform(framework: str) -> None:
     assert (folder / "model" / file).is_file()
 
 
-def test_project_contains_only_its_framework(project: Callable[[str], Path], framework: str) -> None:
+def test_project_contains_only_its_framework(
+    project: Callable[[str], Path], framework: str
+) -> None:
     """A project contains the model, packages and example of its framework, and nothing of other frameworks."""
     made, example = project(framework), ROOT / "examples" / framework
     assert [path.name for path in (made / "examples").iterdir()] == [framework]
@@ -123,7 +135,15 @@ def test_project_contains_only_its_framework(project: Callable[[str], Path], fra
     assert MODEL in chapter(made)
     kept = {path.name for path in (made / "examples" / framework).iterdir()}
     assert "train.py" in kept
-    moved = {"predict.py", "signature.py", "test_predict.py", "requirements.txt", "calls.md", "lock.txt", "model"}
+    moved = {
+        "predict.py",
+        "signature.py",
+        "test_predict.py",
+        "requirements.txt",
+        "calls.md",
+        "lock.txt",
+        "model",
+    }
     assert not kept & moved
     assert (made / "app/signature.py").exists() == (framework == "mlflow")
     setup = (made / "setup.cfg").read_text()
@@ -131,17 +151,27 @@ def test_project_contains_only_its_framework(project: Callable[[str], Path], fra
         template = setup_without_docs().replace("open-inference-service", "made")
         assert setup == re.sub(r"^(batch|plots) =\n(    .*\n)+", "", template, flags=re.MULTILINE)
         return
-    assert {path.name for path in (made / "model").iterdir()} == {path.name for path in (example / "model").iterdir()}
+    assert {path.name for path in (made / "model").iterdir()} == {
+        path.name for path in (example / "model").iterdir()
+    }
     assert (made / "tests/test_predict.py").read_text() == (example / "test_predict.py").read_text()
     assert (made / "deploy/requirements.txt").read_text() == (example / "lock.txt").read_text()
-    needed = [line for line in (example / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
+    needed = [
+        line
+        for line in (example / "requirements.txt").read_text().splitlines()
+        if line and line[0] != "#"
+    ]
     assert needed
     assert all(f"    {line}\n" in setup for line in needed)
 
 
 def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path]) -> None:
     """Only the image for lightgbm installs OpenMP, because the other wheels include it."""
-    having = [each for each in FRAMEWORKS if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()]
+    having = [
+        each
+        for each in FRAMEWORKS
+        if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()
+    ]
     assert having == ["lightgbm"]
     assert lint_findings(project("lightgbm") / "deploy/Dockerfile") == ""
 
@@ -161,20 +191,29 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
     skip_without(framework)
     made = project(framework)
     http, grpc = map(str, free_ports(2))
-    ports = {"HOST": "127.0.0.1", "HTTP_PORT": http, "GRPC_PORT": grpc, "WORKERS": "1", "PYTHONPATH": str(made)}
+    ports = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http,
+        "GRPC_PORT": grpc,
+        "WORKERS": "1",
+        "PYTHONPATH": str(made),
+    }
     command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
     env = {**os.environ, **ports, "MODEL_DIR": str(tmp_path)}
     done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=60)
     *_, last = done.stderr.splitlines()
     missing = re.search(
-        rf"Cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR", last
+        rf"Cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR",
+        last,
     )
     assert missing, done.stderr
     assert (made / "model" / missing[1]).is_file()
     assert "Traceback" not in done.stderr
 
 
-def test_readme_calls(project: Callable[[str], Path], framework: str, service: Running, tmp_path: Path) -> None:
+def test_readme_calls(
+    project: Callable[[str], Path], framework: str, service: Running, tmp_path: Path
+) -> None:
     """The calls with curl, tritonclient and grpcurl in the README work unchanged."""
     made = project(framework)
     python = make_clients()
@@ -184,15 +223,25 @@ def test_readme_calls(project: Callable[[str], Path], framework: str, service: R
     text = calls_of(made, service)
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "call.py").write_text(block)
-    assert subprocess.run([python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}).returncode == 0
+    assert (
+        subprocess.run(
+            [python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}
+        ).returncode
+        == 0
+    )
     for command in commands(text)[1:]:
         assert {output["name"] for output in grpcurl(command, made)["outputs"]} == names
 
 
-def test_preloaded_workers_give_same_results(project: Callable[[str], Path], framework: str, service: Running) -> None:
+def test_preloaded_workers_give_same_results(
+    project: Callable[[str], Path], framework: str, service: Running
+) -> None:
     """With PRELOAD_MODEL=on, workers return the same results as a worker that loads the model itself."""
     made = project(framework)
     expected = call(made, service)["outputs"]
-    with gunicorn(made, WORKERS=2, PRELOAD_MODEL="on", PYTHONPATH=made) as preloaded, ThreadPoolExecutor() as pool:
+    with (
+        gunicorn(made, WORKERS=2, PRELOAD_MODEL="on", PYTHONPATH=made) as preloaded,
+        ThreadPoolExecutor() as pool,
+    ):
         responses = list(pool.map(call, [made] * 8, [preloaded] * 8))
     assert all(response["outputs"] == expected for response in responses)

@@ -23,7 +23,9 @@ def test_short_fuzzing_run() -> None:
     output = run(sys.executable, "-m", "conformance.fuzz", *options, PYTHONPATH=str(ROOT))
     summary = output[output.index("kind ") :].splitlines()
     assert {line.split()[0] for line in summary} >= {*KINDS, "all"}
-    assert {"500 of the model", "INTERNAL of the model"} <= set(re.findall(r"\w+ of the model", output))
+    assert {"500 of the model", "INTERNAL of the model"} <= set(
+        re.findall(r"\w+ of the model", output)
+    )
     assert "workers: 2, lost: 0" in summary
     assert summary[-1] == "faults: 0"
 
@@ -35,7 +37,9 @@ def log_of_failed_request() -> str:
     handler.setFormatter(TextFormatter())
     predict_adapter.logger.addHandler(handler)
     try:
-        body = {"inputs": [{"name": "fail_in", "datatype": "BYTES", "shape": [1], "data": ["as asked"]}]}
+        body = {
+            "inputs": [{"name": "fail_in", "datatype": "BYTES", "shape": [1], "data": ["as asked"]}]
+        }
         response = client.post(f"/v2/models/{NAME}/infer", json=body)
         assert response.status_code == 500, response.text
     finally:

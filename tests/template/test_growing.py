@@ -12,7 +12,16 @@ import pytest
 import yaml
 
 from app.config.settings import Settings
-from benchmarks.autoscaler import SYNC_SECONDS, Autoscaler, Model, Outcome, Setup, Simulation, by_sum, by_utilization
+from benchmarks.autoscaler import (
+    SYNC_SECONDS,
+    Autoscaler,
+    Model,
+    Outcome,
+    Setup,
+    Simulation,
+    by_sum,
+    by_utilization,
+)
 from benchmarks.scaling import SIGNALS
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc
@@ -68,12 +77,16 @@ def test_arrivals_follow_profile() -> None:
         (1440, 1560, (setup.base + setup.burst) / 2),
     ]:
         expected = rate * (end - begin)
-        assert np.sum((arrivals >= begin) & (arrivals < end)) == pytest.approx(expected, abs=4 * expected**0.5)
+        assert np.sum((arrivals >= begin) & (arrivals < end)) == pytest.approx(
+            expected, abs=4 * expected**0.5
+        )
 
 
 def test_seed_determines_outcome() -> None:
     """The same seed gives exactly the same outcome, and a different seed does not."""
-    first, again, other = (Simulation(Setup(base=2, burst=20, seed=seed), WAITS, "both").run() for seed in (1, 1, 2))
+    first, again, other = (
+        Simulation(Setup(base=2, burst=20, seed=seed), WAITS, "both").run() for seed in (1, 1, 2)
+    )
     assert first == again
     assert isinstance(first, Outcome)
     assert first != other
@@ -102,7 +115,8 @@ def test_utilization_scales_like_kubernetes(current: int, measured: list, replic
 
 
 @pytest.mark.parametrize(
-    ("current", "total", "replicas"), [(2, 12, 4), (4, 6, 2), (2, 6.5, 2), (2, 6.7, 3), (2, 136, 46), (3, 0, 0)]
+    ("current", "total", "replicas"),
+    [(2, 12, 4), (4, 6, 2), (2, 6.5, 2), (2, 6.7, 3), (2, 136, 46), (3, 0, 0)],
 )
 def test_sum_scales_like_kubernetes(current: int, total: float, replicas: int) -> None:
     """Replicas are ceil(sum / target), with a tolerance of 10 %."""
@@ -145,7 +159,9 @@ def test_chart_targets_match_simulation() -> None:
     """The chart's targets match the simulation, and the chart has the values that the page names."""
     assert CHART_VALUES["autoscaling"]["targetCPUUtilizationPercentage"] == 100 * Setup().cpu_target
     assert CHART_VALUES["keda"]["prometheus"]["targetRequestsInFlight"] == Setup().in_flight_target
-    intervals = {CHART_VALUES["monitoring"][each]["interval"] for each in ("serviceMonitor", "podMonitor")}
+    intervals = {
+        CHART_VALUES["monitoring"][each]["interval"] for each in ("serviceMonitor", "podMonitor")
+    }
     assert (intervals, Setup().scrape) == ({"15s"}, 30)
     scrapes = f"simulation scrapes metrics every {Setup().scrape} s. The chart's monitors scrape every 15 s"
     assert scrapes in " ".join(RESULTS.split())
@@ -166,13 +182,18 @@ def test_rejects_low_above_high() -> None:
 def test_defaults_match_service() -> None:
     """The simulation's concurrency, queue and targets equal the service's defaults."""
     setup = Setup()
-    assert (setup.concurrency, setup.queue) == (Settings().max_concurrency, Settings().max_queue_size)
+    assert (setup.concurrency, setup.queue) == (
+        Settings().max_concurrency,
+        Settings().max_queue_size,
+    )
     assert setup.in_flight_target == setup.cpu_target * setup.concurrency
 
 
 def run_simulation(*options: str) -> str:
     command = [sys.executable, "-m", "benchmarks.scaling", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
 
 
 def test_results_contain_script_output() -> None:
@@ -181,7 +202,9 @@ def test_results_contain_script_output() -> None:
 
 
 def rejected_share(table: str, signal: str) -> str:
-    return re.search(rf"^\| computes \| {signal} \|[^|]*\|[^|]*\| (\S+ %) \|", table, re.MULTILINE).group(1)  # type: ignore[union-attr]
+    return re.search(
+        rf"^\| computes \| {signal} \|[^|]*\|[^|]*\| (\S+ %) \|", table, re.MULTILINE
+    ).group(1)  # type: ignore[union-attr]
 
 
 def test_results_have_other_options() -> None:

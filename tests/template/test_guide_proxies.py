@@ -37,7 +37,9 @@ METRICS_PATHS += ["/v2/../metrics", "/v2/%2e%2e/metrics"]
 @pytest.fixture(scope="module")
 def proxies() -> Path:
     """Return the directory of the executables of Envoy and nginx."""
-    return make_environment("proxies", Path(__file__).parent / "proxies" / "requirements.txt").parent
+    return make_environment(
+        "proxies", Path(__file__).parent / "proxies" / "requirements.txt"
+    ).parent
 
 
 def test_nginx(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
@@ -71,8 +73,13 @@ def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
     guide, actual = read_guide("envoy"), local_addresses(shown)
     for address, free in list(actual.items()):
         host, _, port = address.partition(":")
-        actual[f"address: {host}, port_value: {port}"] = f"address: {host}, port_value: {port_of(free)}"
-    actual |= {"max_connections: 1000": "max_connections: 100", "tokens_per_fill: 100,": "tokens_per_fill: 10,"}
+        actual[f"address: {host}, port_value: {port}"] = (
+            f"address: {host}, port_value: {port_of(free)}"
+        )
+    actual |= {
+        "max_connections: 1000": "max_connections: 100",
+        "tokens_per_fill: 100,": "tokens_per_fill: 10,",
+    }
     folder = make_folder(guide, tmp_path, linked_project, actual)
     actual["envoy --mode"] = f"{proxies / 'envoy'} --mode"
 
@@ -84,7 +91,9 @@ def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
             check_proxy(server)
             with open_requests(server, 100):
                 wait_for(lambda: status(server) is None)
-            wait_for(lambda: status(server) is not None)  # Envoy notices the closed connections a moment later
+            wait_for(
+                lambda: status(server) is not None
+            )  # Envoy notices the closed connections a moment later
             check_request_rate(server, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
     run_guide(guide, folder, actual, envoy)
@@ -121,7 +130,10 @@ def open_requests(server: Running, count: int) -> Iterator[None]:
     """Send the heads of requests, without their bodies, each on its own connection."""
     head = b"POST /v2/models/iris/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
     with ExitStack() as stack:
-        sent = [stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port))) for _ in range(count)]
+        sent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+            for _ in range(count)
+        ]
         for each in sent:
             each.sendall(head)
         yield

@@ -18,7 +18,14 @@ import yaml
 from app.config.settings import Settings
 from tests.service.processes import Running, free_ports
 
-from .environments import ROOT, link_packages, make_clients, make_environment, make_mlserver, make_project
+from .environments import (
+    ROOT,
+    link_packages,
+    make_clients,
+    make_environment,
+    make_mlserver,
+    make_project,
+)
 from .guides import (
     GUIDES,
     REST,
@@ -33,7 +40,16 @@ from .guides import (
 from .manifests import Render, container_of, environment
 
 # The tests of these pages start other servers, or need other packages. test_guide_proxies.py tests the proxies.
-OTHER_TESTS = {"envoy", "from-bentoml", "from-flask", "from-kserve", "from-mlserver", "mlflow", "nginx", "secrets"}
+OTHER_TESTS = {
+    "envoy",
+    "from-bentoml",
+    "from-flask",
+    "from-kserve",
+    "from-mlserver",
+    "mlflow",
+    "nginx",
+    "secrets",
+}
 OTHER_TESTS |= {"canary"}  # test_canary.py renders the chart with its values
 NAMES = sorted({page.stem for page in GUIDES.glob("*.md")} - OTHER_TESTS - {"index"})
 
@@ -62,7 +78,16 @@ def test_migration_from_flask(tmp_path: Path, linked_project: Path) -> None:
     shown = "127.0.0.1:5000"
     guide, actual = read_guide("from-flask"), local_addresses(shown)
     folder = make_folder(guide, tmp_path, linked_project, actual)
-    command = [sys.executable, "-m", "flask", "--app", "server", "run", "--port", str(port_of(actual[shown]))]
+    command = [
+        sys.executable,
+        "-m",
+        "flask",
+        "--app",
+        "server",
+        "run",
+        "--port",
+        str(port_of(actual[shown])),
+    ]
     with other_server(command, folder, actual[shown], accepts_connections):
         run_guide(guide, folder, actual)
 
@@ -91,7 +116,9 @@ def mlserver(folder: Path, address: str) -> Iterator[Running]:
     ports = {"HTTP_PORT": port_of(address), "GRPC_PORT": grpc, "METRICS_PORT": metrics}
     variables = {"HOST": "127.0.0.1", "PARALLEL_WORKERS": 0, **ports}
     command = [make_mlserver().parent / "mlserver", "start", "."]
-    with other_server(command, folder, address, **{f"MLSERVER_{name}": value for name, value in variables.items()}):
+    with other_server(
+        command, folder, address, **{f"MLSERVER_{name}": value for name, value in variables.items()}
+    ):
         yield
 
 
@@ -104,8 +131,12 @@ def kserve(folder: Path, address: str) -> Iterator[Running]:
         yield
 
 
-@pytest.mark.parametrize(("name", "serve_old"), [("from-mlserver", mlserver), ("from-kserve", kserve)])
-def test_migration_with_same_protocol(tmp_path: Path, linked_project: Path, name: str, serve_old: Callable) -> None:
+@pytest.mark.parametrize(
+    ("name", "serve_old"), [("from-mlserver", mlserver), ("from-kserve", kserve)]
+)
+def test_migration_with_same_protocol(
+    tmp_path: Path, linked_project: Path, name: str, serve_old: Callable
+) -> None:
     """The old server responds to the requests of the page with the same outputs as this service."""
     guide, actual = read_guide(name), local_addresses()
     folder = make_folder(guide, tmp_path, linked_project, actual)
@@ -116,13 +147,18 @@ def test_migration_with_same_protocol(tmp_path: Path, linked_project: Path, name
             answer = json.loads(run_command(*step.commands, folder, actual))
             assert essence(answer) == essence(json.loads(step.output))
             if name == "from-mlserver":
-                assert [output["parameters"] for output in answer["outputs"]] == [{"content_type": "np"}]
+                assert [output["parameters"] for output in answer["outputs"]] == [
+                    {"content_type": "np"}
+                ]
     run_guide(guide, folder, actual)
 
 
 def essence(answer: dict) -> tuple:
     """Return the name of the model, the id of the request, and each output without its parameters."""
-    outputs = [tuple(each[name] for name in ("name", "shape", "datatype", "data")) for each in answer["outputs"]]
+    outputs = [
+        tuple(each[name] for name in ("name", "shape", "datatype", "data"))
+        for each in answer["outputs"]
+    ]
     return answer["model_name"], answer["id"], outputs
 
 
@@ -157,24 +193,38 @@ def test_secrets(tmp_path: Path, linked_project: Path, render: Render) -> None:
         finally:
             server.shutdown()
     written = {path.relative_to(folder) for path in folder.rglob("*.txt")}
-    assert {path.parent.name for path in written if not (linked_project / path).exists()} == {"secrets"}
+    assert {path.parent.name for path in written if not (linked_project / path).exists()} == {
+        "secrets"
+    }
     assert "secrets/" in (ROOT / ".gitignore").read_text().splitlines()
-    pod = render(**yaml.safe_load(guide.files["my-values.yaml"]))["Deployment"]["spec"]["template"]["spec"]
+    pod = render(**yaml.safe_load(guide.files["my-values.yaml"]))["Deployment"]["spec"]["template"][
+        "spec"
+    ]
     (container,) = pod["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    secrets = {each["secret"]["secretName"]: each["name"] for each in pod["volumes"] if "secret" in each}
+    secrets = {
+        each["secret"]["secretName"]: each["name"] for each in pod["volumes"] if "secret" in each
+    }
     assert variables["API_KEYS_FILE"] == f"{mounts[secrets['api-keys']]}/keys.txt"
     assert variables["WEIGHTS_TOKEN_FILE"] == f"{mounts[secrets['weights-token']]}/token"
-    created = re.findall(r"create secret generic (\S+) --from-file=(\S+)=(\S+)", (GUIDES / "secrets.md").read_text())
-    assert created == [("api-keys", "keys.txt", "secrets/keys.txt"), ("weights-token", "token", "secrets/token.txt")]
+    created = re.findall(
+        r"create secret generic (\S+) --from-file=(\S+)=(\S+)", (GUIDES / "secrets.md").read_text()
+    )
+    assert created == [
+        ("api-keys", "keys.txt", "secrets/keys.txt"),
+        ("weights-token", "token", "secrets/token.txt"),
+    ]
 
 
 def test_gpus_values(render: Render) -> None:
     """The chart accepts the values of the page, which give each pod two GPUs and need no others in a rollout."""
     manifests = render(**yaml.safe_load(read_guide("gpus").files["gpus.yaml"]))
     container = container_of(manifests)
-    assert (container["resources"]["limits"]["nvidia.com/gpu"], environment(container)["DEVICES"]) == (2, "0,1")
+    assert (
+        container["resources"]["limits"]["nvidia.com/gpu"],
+        environment(container)["DEVICES"],
+    ) == (2, "0,1")
     assert manifests["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
@@ -184,7 +234,9 @@ def test_capture_values(render: Render) -> None:
     pod = render(**values)["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
-    (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == variables["CAPTURE_DIR"]]
+    (mount,) = [
+        each for each in container["volumeMounts"] if each["mountPath"] == variables["CAPTURE_DIR"]
+    ]
     assert mount["name"] in [each["name"] for each in pod["volumes"] if "emptyDir" in each]
     assert 2 * int(variables["WORKERS"]) * int(variables["CAPTURE_MAX_BYTES"]) == 200 * 2**20
 
@@ -195,10 +247,19 @@ def test_large_models_values(render: Render) -> None:
     deployment = render(**values)["Deployment"]["spec"]
     (container,) = deployment["template"]["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
-    assert {name: variables[name] for name in ("PRELOAD_MODEL", "WORKERS")} == {"PRELOAD_MODEL": "on", "WORKERS": "4"}
+    assert {name: variables[name] for name in ("PRELOAD_MODEL", "WORKERS")} == {
+        "PRELOAD_MODEL": "on",
+        "WORKERS": "4",
+    }
     probe = container["startupProbe"]
-    assert probe["failureThreshold"] * probe["periodSeconds"] == 20 * 60 < deployment["progressDeadlineSeconds"]
+    assert (
+        probe["failureThreshold"] * probe["periodSeconds"]
+        == 20 * 60
+        < deployment["progressDeadlineSeconds"]
+    )
     assert container["resources"]["limits"]["memory"] == "13Gi"
     settings = Settings()
     in_flight = settings.max_concurrency + settings.max_queue_size
-    assert 4 * in_flight * 12 * values["config"]["MAX_REQUEST_BYTES"] / 2**30 == pytest.approx(3.2, abs=0.05)
+    assert 4 * in_flight * 12 * values["config"]["MAX_REQUEST_BYTES"] / 2**30 == pytest.approx(
+        3.2, abs=0.05
+    )

@@ -28,7 +28,11 @@ from .helm import ROOT, missing
 from .manifests import DEPLOY, Render
 
 DOCKERFILE = DEPLOY / "Dockerfile"
-FLOWER = {"inputs": [{"name": "features", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}]}
+FLOWER = {
+    "inputs": [
+        {"name": "features", "shape": [1, 4], "datatype": "FP32", "data": [5.1, 3.5, 1.4, 0.2]}
+    ]
+}
 # Replaces app/predict.py. predict() creates /tmp/running, then waits until /tmp/enough exists.
 WAITING = """
 import time
@@ -67,8 +71,13 @@ print([name for name, file in kept.items() if file and not os.path.exists(file)]
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stage]]:
     """Build the Dockerfile's stages."""
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"]).returncode:
-        missing("root, and namespaces of its own, which the image's steps take without an engine of containers")
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"]).returncode
+    ):
+        missing(
+            "root, and namespaces of its own, which the image's steps take without an engine of containers"
+        )
     if not all(Path(sys.base_prefix, "bin", name).exists() for name in ("python", "pip")):
         missing("a Python that has its commands python and pip, as the base image's has")
     with built(DOCKERFILE, ROOT, tmp_path_factory.mktemp("image")) as stages:
@@ -81,10 +90,14 @@ def image(stages: dict[str, Stage]) -> Stage:
 
 
 @contextmanager
-def container(image: Stage, folder: Path, mounts: dict[str, Path] | None = None, **env: str) -> Iterator[Container]:
+def container(
+    image: Stage, folder: Path, mounts: dict[str, Path] | None = None, **env: str
+) -> Iterator[Container]:
     """Start the service in a container and wait until it is healthy. At the end, it must exit with 0 after SIGTERM."""
     output = folder / "output.txt"
-    started = Container(image, {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": "0", **env}, mounts or {}, output)
+    started = Container(
+        image, {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": "0", **env}, mounts or {}, output
+    )
     try:
         assert not started.healthy()
         wait_for(lambda: started.process.poll() is not None or started.healthy())
@@ -111,10 +124,18 @@ def test_image_serves(image: Stage, tmp_path: Path) -> None:
     with container(image, tmp_path, **env) as running:
         wait_for(lambda: '"iris 1 is ready"' in (tmp_path / "output.txt").read_text())
         assert post(http, "iris", FLOWER)["outputs"][0]["data"] == ["setosa"]
-        features = RequestInput(name="features", datatype="FP32", shape=[1, 4], data=np.ones(4, np.float32))
+        features = RequestInput(
+            name="features", datatype="FP32", shape=[1, 4], data=np.ones(4, np.float32)
+        )
         with grpc.insecure_channel(f"127.0.0.1:{rpc}") as channel:
-            assert infer(channel, "iris", InferenceRequest(inputs=[features])).outputs[0].name == "label"
-        status = dict(line.split(":\t", 1) for line in (running.files / "proc/1/status").read_text().splitlines())
+            assert (
+                infer(channel, "iris", InferenceRequest(inputs=[features])).outputs[0].name
+                == "label"
+            )
+        status = dict(
+            line.split(":\t", 1)
+            for line in (running.files / "proc/1/status").read_text().splitlines()
+        )
         assert status["NSpid"].split()[-1] == "1"
         assert status["Uid"].split() == status["Gid"].split() == ["10001"] * 4
         assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
@@ -164,7 +185,9 @@ def test_image_installs_system_packages(image: Stage) -> None:
     """APT_PACKAGES are installed without recommended packages and lists. By default, apt-get does not run."""
     steps = read_dockerfile(DOCKERFILE.read_text())[-1]
     (step,) = (rest for name, rest in steps if name == "RUN" and "apt-get" in rest)
-    made = image.shell(f"mkdir -p /tmp/bin /var/lib/apt/lists\ncat > /tmp/bin/apt-get <<'END'\n{APT_GET}END\n")
+    made = image.shell(
+        f"mkdir -p /tmp/bin /var/lib/apt/lists\ncat > /tmp/bin/apt-get <<'END'\n{APT_GET}END\n"
+    )
     assert (made.returncode, image.shell("chmod +x /tmp/bin/apt-get").returncode) == (0, 0)
 
     def install(packages: str) -> subprocess.CompletedProcess[str]:
@@ -172,7 +195,10 @@ def test_image_installs_system_packages(image: Stage) -> None:
         return replace(image, env=environment, arguments={"APT_PACKAGES": packages}).shell(step)
 
     done = install("libgl1 g++")
-    assert (done.returncode, done.stdout) == (0, "update\ninstall --yes --no-install-recommends libgl1 g++\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "update\ninstall --yes --no-install-recommends libgl1 g++\n",
+    )
     assert image.shell("ls /var/lib/apt/lists").stdout == ""
     assert install("unknown").returncode == 100
     assert image.arguments["APT_PACKAGES"] == ""
@@ -182,9 +208,15 @@ def test_image_installs_system_packages(image: Stage) -> None:
 def test_stale_lock_stops_build(stages: dict[str, Stage], tmp_path: Path) -> None:
     """If a package of setup.cfg is missing in the lock, the build fails and suggests `make lock`."""
     text = (ROOT / "setup.cfg").read_text()
-    (tmp_path / "setup.cfg").write_text(text.replace("    flask>", "    sampleproject>=4\n    flask>"))
+    (tmp_path / "setup.cfg").write_text(
+        text.replace("    flask>", "    sampleproject>=4\n    flask>")
+    )
     builder = stages["builder"]
-    (steps,) = (each for each in read_dockerfile(DOCKERFILE.read_text()) if each and each[0][1].endswith(" AS builder"))
+    (steps,) = (
+        each
+        for each in read_dockerfile(DOCKERFILE.read_text())
+        if each and each[0][1].endswith(" AS builder")
+    )
     builder.copy("setup.cfg ./", tmp_path, stages)
     done = builder.shell(steps[-1][1])
     assert done.returncode != 0
@@ -204,4 +236,6 @@ def test_image_agrees_with_settings_and_chart(render: Render) -> None:
     assert last["EXPOSE"] == f"{Settings().http_port} {Settings().grpc_port}"
     assert last["USER"] == f"{context['runAsUser']}:{context['runAsGroup']}"
     assert json.loads(last["CMD"]) == ["gunicorn", "app:create_app()"]
-    assert re.match(r'org\.opencontainers\.image\.title="Open Inference Service" +org', last["LABEL"])
+    assert re.match(
+        r'org\.opencontainers\.image\.title="Open Inference Service" +org', last["LABEL"]
+    )

@@ -15,7 +15,17 @@ import yaml
 from app.config.settings import read_settings
 
 from .helm import ROOT
-from .kserve import EVERY, KNATIVE, KSERVE, MODELS, STANDARD, documents, environment, only_container, pod_of
+from .kserve import (
+    EVERY,
+    KNATIVE,
+    KSERVE,
+    MODELS,
+    STANDARD,
+    documents,
+    environment,
+    only_container,
+    pod_of,
+)
 from .manifests import DEPLOY, LIVE, READY, Render, container_of, validator_of
 
 
@@ -34,7 +44,9 @@ def test_manifests_are_valid_for_kserve(name: str) -> None:
             "ServingRuntime": ["servingruntime", "clusterservingruntime"],
         }
         for each in kinds[kind]:
-            validator = validator_of(f"{each}.serving.kserve.io", document["apiVersion"].rpartition("/")[2])
+            validator = validator_of(
+                f"{each}.serving.kserve.io", document["apiVersion"].rpartition("/")[2]
+            )
             validator.validate(document)
             holder = document["spec"].get("predictor", document["spec"])
             for place in [
@@ -78,7 +90,11 @@ def test_manifests_agree_with_chart(name: str, render: Render) -> None:
 
 def probe_numbers(container: dict[str, Any]) -> dict[str, int]:
     """Return the numbers of the liveness probe."""
-    return {member: value for member, value in container["livenessProbe"].items() if isinstance(value, int)}
+    return {
+        member: value
+        for member, value in container["livenessProbe"].items()
+        if isinstance(value, int)
+    }
 
 
 def settings_of(name: str, tmp_path: Path) -> Any:
@@ -97,11 +113,16 @@ def test_standard_mode(name: str, tmp_path: Path, render: Render) -> None:
     assert mode_of(name) == "Standard"
     ports = [(port["name"], port["containerPort"]) for port in container["ports"]]
     assert ports == [("http", settings.http_port), ("grpc", settings.grpc_port)]
-    assert ports == [(port["name"], port["containerPort"]) for port in container_of(render())["ports"]]
+    assert ports == [
+        (port["name"], port["containerPort"]) for port in container_of(render())["ports"]
+    ]
     assert (
-        pod["terminationGracePeriodSeconds"] == settings.shutdown_delay_seconds + settings.shutdown_timeout_seconds + 10
+        pod["terminationGracePeriodSeconds"]
+        == settings.shutdown_delay_seconds + settings.shutdown_timeout_seconds + 10
     )
-    paths = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")}
+    paths = {
+        each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")
+    }
     assert {each: get["path"] for each, get in paths.items()} == {
         "startup": READY,
         "readiness": READY,
@@ -111,7 +132,9 @@ def test_standard_mode(name: str, tmp_path: Path, render: Render) -> None:
 
 
 def mode_of(name: str) -> str:
-    return documents(name)["InferenceService"]["metadata"]["annotations"]["serving.kserve.io/deploymentMode"]
+    return documents(name)["InferenceService"]["metadata"]["annotations"][
+        "serving.kserve.io/deploymentMode"
+    ]
 
 
 @pytest.mark.parametrize("name", KNATIVE)
@@ -119,7 +142,12 @@ def test_pods_are_valid_for_knative(name: str) -> None:
     """The pods for Knative use only members that it accepts without a feature flag."""
     pod, container = pod_of(name), only_container(name)
     assert mode_of(name) == "Knative"
-    assert pod.keys() <= {"automountServiceAccountToken", "enableServiceLinks", "containers", "volumes"}
+    assert pod.keys() <= {
+        "automountServiceAccountToken",
+        "enableServiceLinks",
+        "containers",
+        "volumes",
+    }
     unknown = {"startupProbe", "lifecycle", "stdin", "tty", "volumeDevices"}
     assert not unknown & container.keys()
     (port,) = container["ports"]
@@ -128,8 +156,12 @@ def test_pods_are_valid_for_knative(name: str) -> None:
     for variable in container["env"]:
         assert variable.keys() == {"name", "value"}, "Knative allows no fieldRef"
         assert variable["name"] not in {"PORT", "K_SERVICE", "K_CONFIGURATION", "K_REVISION"}
-    assert not {"/", "/dev", "/dev/log"} & {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+    assert not {"/", "/dev", "/dev/log"} & {
+        mount["mountPath"] for mount in container["volumeMounts"]
+    }
+    assert {volume["name"] for volume in pod["volumes"]} == {
+        mount["name"] for mount in container["volumeMounts"]
+    }
 
 
 def test_knative_port_and_probes(tmp_path: Path) -> None:
@@ -139,9 +171,17 @@ def test_knative_port_and_probes(tmp_path: Path) -> None:
     """
     rest, remote = (only_container(name) for name in KNATIVE)
     settings = settings_of("knative-rest", tmp_path)
-    assert rest["ports"][0]["containerPort"] == settings.http_port == rest["readinessProbe"]["httpGet"]["port"]
+    assert (
+        rest["ports"][0]["containerPort"]
+        == settings.http_port
+        == rest["readinessProbe"]["httpGet"]["port"]
+    )
     assert rest["readinessProbe"]["httpGet"]["path"] == READY
-    assert remote["ports"][0]["containerPort"] == settings.grpc_port == remote["readinessProbe"]["grpc"]["port"]
+    assert (
+        remote["ports"][0]["containerPort"]
+        == settings.grpc_port
+        == remote["readinessProbe"]["grpc"]["port"]
+    )
     assert rest["livenessProbe"].pop("httpGet") == {"path": LIVE, "port": settings.http_port}
     assert remote["livenessProbe"].pop("exec")["command"] == health_check()
     assert settings.shutdown_delay_seconds == 0
@@ -152,7 +192,9 @@ def test_knative_port_and_probes(tmp_path: Path) -> None:
 
 def health_check() -> list[str]:
     """Return the command of the image's health check."""
-    (command,) = re.findall(r"^HEALTHCHECK .* CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    (command,) = re.findall(
+        r"^HEALTHCHECK .* CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE
+    )
     return json.loads(command)
 
 
@@ -169,7 +211,9 @@ def test_knative_scaling_target(name: str, tmp_path: Path) -> None:
 def test_canary(name: str) -> None:
     """The comment for a canary, and the members in the guide, are valid. They change only the share and the image."""
     plain = documents(name)["InferenceService"]
-    text, count = re.subn("# (canaryTrafficPercent: )", r"\1", (KSERVE / f"{name}.yaml").read_text())
+    text, count = re.subn(
+        "# (canaryTrafficPercent: )", r"\1", (KSERVE / f"{name}.yaml").read_text()
+    )
     assert count == 1
     manifest = yaml.safe_load(text)
     validator = validator_of("inferenceservice.serving.kserve.io", "v1beta1")
@@ -178,21 +222,32 @@ def test_canary(name: str) -> None:
     assert manifest == plain
     guide = (ROOT / "docs/guides/canary.md").read_text()
     change = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)[-1])
-    predictor, (container,) = change["spec"]["predictor"], change["spec"]["predictor"].pop("containers")
+    predictor, (container,) = (
+        change["spec"]["predictor"],
+        change["spec"]["predictor"].pop("containers"),
+    )
     manifest["metadata"]["annotations"] |= change["metadata"]["annotations"]
     manifest["spec"]["predictor"] |= predictor
     manifest["spec"]["predictor"]["containers"][0] |= container
     validator.validate(manifest)
-    assert (predictor, container["name"]) == ({"canaryTrafficPercent": 10}, only_container(name)["name"])
+    assert (predictor, container["name"]) == (
+        {"canaryTrafficPercent": 10},
+        only_container(name)["name"],
+    )
     assert container["image"] != only_container(name)["image"]
 
 
 def test_runtime_matches_inference_service() -> None:
     """The InferenceService names the runtime, its format and a protocol. The runtime is not selected automatically."""
     found = documents("servingruntime")
-    runtime, model = found["ServingRuntime"], found["InferenceService"]["spec"]["predictor"]["model"]
+    runtime, model = (
+        found["ServingRuntime"],
+        found["InferenceService"]["spec"]["predictor"]["model"],
+    )
     assert model["runtime"] == runtime["metadata"]["name"]
-    assert runtime["spec"]["supportedModelFormats"] == [{**model["modelFormat"], "autoSelect": False}]
+    assert runtime["spec"]["supportedModelFormats"] == [
+        {**model["modelFormat"], "autoSelect": False}
+    ]
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"] == ["v2", "grpc-v2"]
     assert "://" in model["storageUri"]
 
@@ -202,15 +257,21 @@ def test_page_describes_manifests() -> None:
     readme = (ROOT / "docs/kserve.md").read_text()
     assert {f"{name}.yaml" for name in EVERY} == {path.name for path in KSERVE.glob("*.yaml")}
     assert set(re.findall(r"^\| `(\S+)\.yaml`", readme, re.MULTILINE)) == set(EVERY)
-    assert " deployment/open-inference-service-predictor 8080:8080 8081:8081\n" in readme, "a headless one maps no port"
-    keys, scaling, monitor = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL))
+    assert " deployment/open-inference-service-predictor 8080:8080 8081:8081\n" in readme, (
+        "a headless one maps no port"
+    )
+    keys, scaling, monitor = map(
+        yaml.safe_load, re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    )
     for example in (keys, scaling):
         manifest = deepcopy(documents("inferenceservice")["InferenceService"])
         manifest["spec"]["predictor"] |= example["spec"]["predictor"]
         validator_of("inferenceservice.serving.kserve.io", "v1beta1").validate(manifest)
     validator_of("podmonitor.monitoring.coreos.com", "v1").validate(monitor)
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {port["name"] for port in only_container("inferenceservice")["ports"]}
+    assert endpoint["port"] in {
+        port["name"] for port in only_container("inferenceservice")["ports"]
+    }
     cpu, in_flight = scaling["spec"]["predictor"]["autoScaling"]["metrics"]
     assert in_flight["external"]["metric"]["query"].startswith(
         'sum(inference_requests_in_flight{namespace="default", pod=~"'

@@ -50,13 +50,17 @@ class Client:
 
 
 @pytest.fixture(params=[*EVERY, *(f"stored {name}" for name in EVERY if name != "servingruntime")])
-def started(request: pytest.FixtureRequest, model_directory: Path) -> Iterator[tuple[Any, str, bytes]]:
+def started(
+    request: pytest.FixtureRequest, model_directory: Path
+) -> Iterator[tuple[Any, str, bytes]]:
     """Start the service with a manifest's environment, and return it, its model name and the label of its model.
 
     With "stored", the variables in the manifest's comment for a model from a store are set, too.
     """
     name = request.param.removeprefix("stored ")
-    resource = documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
+    resource = (
+        documents(name)["InferenceService"]["metadata"]["name"] if name in KNATIVE else "demo"
+    )
     values = environment(name, resource)
     if name != request.param:
         values |= variables_in_comment(name)
@@ -64,7 +68,10 @@ def started(request: pytest.FixtureRequest, model_directory: Path) -> Iterator[t
     if values.get("MODEL_DIR") == MODELS:
         values["MODEL_DIR"] = str(model_directory)
     if name in KNATIVE:  # Knative sets these
-        values |= {"PORT": str(only_container(name)["ports"][0]["containerPort"]), "K_SERVICE": f"{resource}-predictor"}
+        values |= {
+            "PORT": str(only_container(name)["ports"][0]["containerPort"]),
+            "K_SERVICE": f"{resource}-predictor",
+        }
     for variable in ("HTTP_PORT", "GRPC_PORT"):
         values.pop(variable, None)
     with gunicorn(ROOT, WORKERS=1, **{"SHUTDOWN_DELAY_SECONDS": 0, **values}) as service:

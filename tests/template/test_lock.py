@@ -24,19 +24,29 @@ def service() -> list[Requirement]:
     """Return the requirements in setup.cfg."""
     parser = configparser.RawConfigParser()
     parser.read(ROOT / "setup.cfg")
-    return [Requirement(line) for line in parser["options"]["install_requires"].strip().splitlines()]
+    return [
+        Requirement(line) for line in parser["options"]["install_requires"].strip().splitlines()
+    ]
 
 
 def build() -> list[Requirement]:
     """Return the build requirements in pyproject.toml."""
-    (line,) = re.findall(r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
     return [Requirement(each) for each in re.findall(r'"(.*?)"', line)]
 
 
 def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
     """Return the packages of a lock file, each with its hashes."""
-    entries = re.split(r"\n(?=\w)", re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", ""))
-    return [(Requirement(re.split(r"\s+--hash=", each)[0]), re.findall(r"--hash=(\S+)", each)) for each in entries]
+    entries = re.split(
+        r"\n(?=\w)",
+        re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", ""),
+    )
+    return [
+        (Requirement(re.split(r"\s+--hash=", each)[0]), re.findall(r"--hash=(\S+)", each))
+        for each in entries
+    ]
 
 
 def example(folder: Path) -> list[Requirement]:
@@ -58,15 +68,27 @@ every_lock = pytest.mark.parametrize("lock", ASKED, ids=lambda lock: str(lock.re
 @pytest.mark.parametrize("python", PYTHONS)
 def test_lock_contains_requirements(lock: Path, python: str, machine: str) -> None:
     """For each Python and machine, the lock contains every requirement once, with a version in its range."""
-    place = default_environment() | {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
-    place |= {"python_version": python, "python_full_version": f"{python}.1", "platform_machine": machine}
-    pinned = [each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)]
+    place = default_environment() | {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+    }
+    place |= {
+        "python_version": python,
+        "python_full_version": f"{python}.1",
+        "platform_machine": machine,
+    }
+    pinned = [
+        each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)
+    ]
     versions = {each.name: str(each.specifier).removeprefix("==") for each in pinned}
     assert len(versions) == len(pinned)
     for requirement in ASKED[lock]():
         if requirement.marker is None or requirement.marker.evaluate(place):
             assert requirement.name in versions, f"{STALE}: {requirement}"
-            assert requirement.specifier.contains(versions[requirement.name]), f"{STALE}: {requirement}"
+            assert requirement.specifier.contains(versions[requirement.name]), (
+                f"{STALE}: {requirement}"
+            )
 
 
 @every_lock

@@ -51,7 +51,9 @@ def project(new_project: Path, tmp_path: Path) -> Path:
 def make(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run make with the same output even if another make runs the tests."""
     command = ["make", "--no-print-directory", *arguments]
-    return subprocess.run(command, cwd=project, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=project, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True
+    )
 
 
 def test_lint_runs_every_tool(project: Path) -> None:
@@ -69,7 +71,9 @@ def test_lint_is_lenient_to_owner(project: Path) -> None:
     (project / "app/features.py").write_text(OWNERS_MODULE)
     predict = project / "app/predict.py"
     predict.write_text(
-        predict.read_text().replace("import numpy as np\n", "from app.features import *\nimport numpy as np\n")
+        predict.read_text().replace(
+            "import numpy as np\n", "from app.features import *\nimport numpy as np\n"
+        )
     )
     done = make(project, "lint")
     assert done.returncode == 0, done.stdout
@@ -81,7 +85,9 @@ def test_check_runs_linters_and_tests(project: Path) -> None:
     python.unlink()
     mypy.unlink()
     mypy.symlink_to("/bin/true")  # mypy takes long, and other tests run it
-    python.write_text(f'#!/bin/sh\nexec {BESIDE / "python"} "$@"\n')  # a link would not find the packages
+    python.write_text(
+        f'#!/bin/sh\nexec {BESIDE / "python"} "$@"\n'
+    )  # a link would not find the packages
     python.chmod(0o755)
     for test in (project / "tests").glob("test_*.py"):
         test.unlink()
@@ -114,7 +120,9 @@ def test_help_lists_every_target(project: Path, of: str) -> None:
     folder = ROOT if of == "root" else project
     done = make(folder)
     assert done.stdout == make(folder, "help").stdout
-    targets = set(re.search(r"^\.PHONY: (.*)$", (folder / "Makefile").read_text(), re.MULTILINE)[1].split())
+    targets = set(
+        re.search(r"^\.PHONY: (.*)$", (folder / "Makefile").read_text(), re.MULTILINE)[1].split()
+    )
     listed = dict(re.findall(r"^([a-z]+) +(\S.*)$", done.stdout, re.MULTILINE))
     assert listed.keys() >= targets
     assert ("conformance" in listed) == (of == "root")
@@ -149,7 +157,9 @@ def test_pre_commit_hooks_run_without_network(project: Path) -> None:
         ("./old", "Python 3.9.1 is too old"),
     ],
 )
-def test_rejects_unusable_python(new_project: Path, tmp_path: Path, python: str, expected: str) -> None:
+def test_rejects_unusable_python(
+    new_project: Path, tmp_path: Path, python: str, expected: str
+) -> None:
     """An unusable PYTHON is reported with a valid example, and no environment is created."""
     made = shutil.copytree(new_project, tmp_path / "made")
     old = made / "old"
@@ -166,20 +176,38 @@ def test_rejects_unusable_python(new_project: Path, tmp_path: Path, python: str,
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_long_model_names_need_no_formatting(tmp_path: Path, framework: str) -> None:
     """A new project is formatted, regardless of the length of the model's name."""
-    made = make_project(tmp_path, framework=framework, model_name="m" * 100, model_version="v" * 100)
+    made = make_project(
+        tmp_path, framework=framework, model_name="m" * 100, model_version="v" * 100
+    )
     for command in (["check"], ["format", "--check"]):
-        done = subprocess.run([BESIDE / "ruff", *command, "."], cwd=made, capture_output=True, text=True)
+        done = subprocess.run(
+            [BESIDE / "ruff", *command, "."], cwd=made, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout
 
 
 def test_rejects_invalid_version(project: Path) -> None:
     """A version that is invalid for Python, the chart or the image tag is rejected, and no file changes."""
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    invalid_versions = ["v1.2.3", "1.2", "v1.0", "x&y", "a/b", "1.2.3.4", "1.02.3", "1.2.3+b5", "1.2.3-", "1.2.3-x.1"]
+    invalid_versions = [
+        "v1.2.3",
+        "1.2",
+        "v1.0",
+        "x&y",
+        "a/b",
+        "1.2.3.4",
+        "1.02.3",
+        "1.2.3+b5",
+        "1.2.3-",
+        "1.2.3-x.1",
+    ]
     for version in ("", *invalid_versions, "1 2", "1.2.3\n4"):
         done = make(project, "version", f"VERSION={version}")
         assert done.returncode != 0
-        assert done.stdout == f"Invalid version '{version}'. Run: make version VERSION=1.2.3, or 1.2.3-rc.1\n"
+        assert (
+            done.stdout
+            == f"Invalid version '{version}'. Run: make version VERSION=1.2.3, or 1.2.3-rc.1\n"
+        )
     assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 
@@ -188,8 +216,14 @@ def test_version_changes_only_the_service(project: Path) -> None:
     chart, readme = project / "deploy/helm/Chart.yaml", project / "README.md"
     for version in ("1.25.0", "1.2.3", "1.2.4-rc1", "1.2.4-rc.2", "1.26.0"):
         assert make(project, "version", f"VERSION={version}").returncode == 0
-        assert f'\nversion: {version}\nappVersion: "{version}"\nkubeVersion: ">=1.25.0-0"\n' in chart.read_text()
+        assert (
+            f'\nversion: {version}\nappVersion: "{version}"\nkubeVersion: ">=1.25.0-0"\n'
+            in chart.read_text()
+        )
         assert "`make version VERSION=1.2.3`" in readme.read_text()
         assert f"open-inference-service:{version} .\n" in readme.read_text()
-        assert f"open-inference-service:{version}\n" in (project / "deploy/kserve/inferenceservice.yaml").read_text()
+        assert (
+            f"open-inference-service:{version}\n"
+            in (project / "deploy/kserve/inferenceservice.yaml").read_text()
+        )
     assert not [*project.rglob("*.old")]

@@ -35,13 +35,25 @@ def change(project: Path, old: str, new: str) -> None:
     (project / PREDICT).write_text(text.replace(old, new, 1))
 
 
-def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subprocess.CompletedProcess[str]:
+def start(
+    project: Path, http_port: int, grpc_port: int, *command: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command that must fail to start, by default gunicorn."""
-    settings = {"HOST": "127.0.0.1", "WORKERS": "2", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
+    settings = {
+        "HOST": "127.0.0.1",
+        "WORKERS": "2",
+        "HTTP_PORT": str(http_port),
+        "GRPC_PORT": str(grpc_port),
+    }
     env = {**os.environ, **settings, "PYTHONPATH": str(project)}
     command = command or ("gunicorn", "app:create_app()")
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=project, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", *command],
+        cwd=project,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -59,7 +71,11 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "line 5: ImportError: cannot import name 'Tensors'",
         ),
         ("def load():", "def load(:", "app/predict.py, line 24: SyntaxError: "),
-        ("METADATA =", "METADATA = np.nothing\nMETADATA =", "line 10: AttributeError: module 'numpy' has no attribute"),
+        (
+            "METADATA =",
+            "METADATA = np.nothing\nMETADATA =",
+            "line 10: AttributeError: module 'numpy' has no attribute",
+        ),
         (
             "METADATA =",
             "rows = iris\nMETADATA =",
@@ -75,7 +91,11 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             "    import xgbost\n    with np",
             "load() failed: app/predict.py, line 26: ModuleNotFoundError: No module named 'xgbost'. Add the",
         ),
-        ("    with np", "    with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
+        (
+            "    with np",
+            "    with no",
+            "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined",
+        ),
         (
             "features: np.ndarray",
             "features: set",
@@ -100,7 +120,11 @@ def start(project: Path, http_port: int, grpc_port: int, *command: str) -> subpr
             '"features", "FP32", [-1, 4], content_type="image"',
             "invalid content_type. Expected one of",
         ),
-        ('"iris.npz"', '"irises.npz"', "irises.npz: file not found. Put the model there or set MODEL_DIR"),
+        (
+            '"iris.npz"',
+            '"irises.npz"',
+            "irises.npz: file not found. Put the model there or set MODEL_DIR",
+        ),
         (
             ', "probabilities": probabilities}',
             "}",
@@ -144,7 +168,9 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
     file.write_text("")
     change(project, "import numpy as np", "import numpy as np\nfrom features import scaled")
     last = start(project, *free_ports(2)).stderr.splitlines()[-1]
-    assert last.endswith("No module named 'features'. The module is in app/. Import it as app.features")
+    assert last.endswith(
+        "No module named 'features'. The module is in app/. Import it as app.features"
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +181,11 @@ def test_import_of_file_in_app(project: Path, beside: str) -> None:
             "iris\nMETADATA =",
             "Cannot start: app/predict.py, line 10: NameError: name 'iris' is not defined",
         ),
-        ("with np", "with no", "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined"),
+        (
+            "with np",
+            "with no",
+            "load() failed: app/predict.py, line 26: NameError: name 'no' is not defined",
+        ),
     ],
 )
 def test_grpc_service_reports_mistake(project: Path, old: str, new: str, expected: str) -> None:
@@ -174,7 +204,9 @@ def test_failed_first_call_is_reported(project: Path) -> None:
     with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
         wait_for(lambda: expected in service.log())
         wait_for(lambda: "Try it:" in service.log())
-        (call,) = (line.strip() for line in service.log().splitlines() if line.strip().startswith("curl "))
+        (call,) = (
+            line.strip() for line in service.log().splitlines() if line.strip().startswith("curl ")
+        )
         done = subprocess.run(["bash", "-c", f"{call} --silent"], capture_output=True, text=True)
         assert expected in done.stdout
 

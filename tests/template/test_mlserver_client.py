@@ -31,7 +31,11 @@ TENSORS = [
 CODECS = ["NumpyCodec", "StringCodec", "Base64Codec", "DatetimeCodec"]
 REQUEST_CODECS = ["NumpyRequestCodec", "StringRequestCodec", "PandasCodec"]
 FORMS = ["dict, parse_raw", "model_dump, keywords", "json, parse_obj", "model_dump_json", "copied"]
-RESULTS = [f"{name}: {form}" for name in (*CODECS, *REQUEST_CODECS, "keywords", "objects") for form in FORMS]
+RESULTS = [
+    f"{name}: {form}"
+    for name in (*CODECS, *REQUEST_CODECS, "keywords", "objects")
+    for form in FORMS
+]
 
 
 def echo(
@@ -48,7 +52,9 @@ def echo(
 def url() -> Iterator[str]:
     """Serve a model that returns its inputs, which are all optional, and yield the address of its infer route."""
     metadata = ModelMetadata("echo", "3", "python", TENSORS, TENSORS)
-    module: Any = SimpleNamespace(__name__="echo", METADATA=metadata, load=lambda: None, predict=echo)
+    module: Any = SimpleNamespace(
+        __name__="echo", METADATA=metadata, load=lambda: None, predict=echo
+    )
     server = make_server("127.0.0.1", 0, create_app(Settings(), module), threaded=True)
     thread = Thread(target=server.serve_forever)
     thread.start()
@@ -72,12 +78,16 @@ def ours(url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         text = text.replace(f"from {old} import", f"from {new} import")
     script = tmp_path_factory.mktemp("client") / "client.py"
     script.write_text(text)
-    return dict(json.loads(run(sys.executable, script, url, **LOCAL, PYTHONPATH=str(CLIENT.parent))))
+    return dict(
+        json.loads(run(sys.executable, script, url, **LOCAL, PYTHONPATH=str(CLIENT.parent)))
+    )
 
 
 @pytest.mark.timeout(900)  # the first test installs MLServer
 @pytest.mark.parametrize("name", RESULTS)
-def test_client_runs_with_our_types(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def test_client_runs_with_our_types(
+    name: str, ours: dict[str, Any], theirs: dict[str, Any]
+) -> None:
     """C3: each codec returns equal values with MLServer's types and with ours, in each form of MLServer's documents."""
     assert ours[name] == theirs[name]
 
@@ -88,4 +98,7 @@ def test_every_form_is_compared(ours: dict[str, Any], theirs: dict[str, Any]) ->
     assert [*ours] == [*theirs] == RESULTS
     for form in FORMS:
         assert ours[f"StringCodec: {form}"]["values"] == ["'setosa'", "'naïve ☃'"]
-        assert [column for column, _ in ours[f"PandasCodec: {form}"]["columns"]] == ["number", "text"]
+        assert [column for column, _ in ours[f"PandasCodec: {form}"]["columns"]] == [
+            "number",
+            "text",
+        ]

@@ -67,12 +67,16 @@ NO_SUCH_COLUMN = (
     "MLServer cannot encode columns with these dtypes of pandas: strings, datetimes, nullable numbers, nullable "
     "booleans, categories. It can decode ours."
 )
-NO_GAP = "MLServer cannot encode a column of dtype `object` if a value is missing. It can decode ours."
+NO_GAP = (
+    "MLServer cannot encode a column of dtype `object` if a value is missing. It can decode ours."
+)
 
 DIFFERENCES = {
     "np-float16": Difference(NO_HALVES, {"typed": TypeError}),
     "np-nan": Difference(NO_NAN, {"raw": struct.error, "typed": TypeError}),
-    "np-infinity": Difference(NO_INFINITY, {"json": inputs([[np.nan, np.nan, 1.5]])}, {"json": InvalidInput}),
+    "np-infinity": Difference(
+        NO_INFINITY, {"json": inputs([[np.nan, np.nan, 1.5]])}, {"json": InvalidInput}
+    ),
     "np-objects": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "c"]]), **binary(ValueError)}),
     "np-text": Difference(TEXT_ARRAY, {}, {"json": inputs([["ab", "cé"]]), **binary(ValueError)}),
     "np-fixed-bytes": Difference(
@@ -101,7 +105,8 @@ DIFFERENCES = {
         in_all_forms(ValueError),
     ),
     "pd-datetime-objects": Difference(
-        "MLServer cannot encode datetimes in a column of dtype `object`. It can decode ours.", in_all_forms(TypeError)
+        "MLServer cannot encode datetimes in a column of dtype `object`. It can decode ours.",
+        in_all_forms(TypeError),
     ),
     "pd-nullable": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
     "pd-nullable-gap": Difference(NO_SUCH_COLUMN, in_all_forms(KeyError)),
@@ -164,7 +169,11 @@ def write(request: types.InferenceRequest, form: str) -> bytes:
 
 def read(path: Path) -> types.InferenceRequest:
     body = path.read_bytes()
-    return read_request(body) if path.suffix == ".json" else converters.read_request(*converters.parse_request(body))
+    return (
+        read_request(body)
+        if path.suffix == ".json"
+        else converters.read_request(*converters.parse_request(body))
+    )
 
 
 def decode(case: Case, request: types.InferenceRequest) -> Any:

@@ -25,7 +25,19 @@ MONITORING = CHART / "monitoring"
 # Labels that Prometheus adds to all scraped metrics, and the label of histogram buckets.
 ADDED = {"namespace", "job", "instance", "le"}
 # Keywords of PromQL that are not followed by a parenthesis.
-WORDS = {"by", "without", "and", "or", "unless", "on", "ignoring", "group_left", "group_right", "bool", "offset"}
+WORDS = {
+    "by",
+    "without",
+    "and",
+    "or",
+    "unless",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "bool",
+    "offset",
+}
 ALL = {name: {"enabled": True} for name in ("serviceMonitor", "rules", "dashboard")}
 
 
@@ -39,7 +51,11 @@ def scrape_of_service() -> Iterator[Scrape]:
             client = Grpc(channel)
             assert client.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
             late = {"parameters": {"timeout": 1}}
-            wait_for(lambda: client.infer([("x", "FP32", [1], [1.0])], **late).kind == "DEADLINE_EXCEEDED")
+            wait_for(
+                lambda: (
+                    client.infer([("x", "FP32", [1], [1.0])], **late).kind == "DEADLINE_EXCEEDED"
+                )
+            )
         wait_for(lambda: scrape(service)("inference_requests_rejected_total") > 0)
         yield scrape(service)
 
@@ -56,15 +72,23 @@ def dashboard() -> dict[str, Any]:
 def expressions() -> list[str]:
     """Return every PromQL expression of the rules and the dashboard."""
     found = [rule["expr"] for rule in rules()]
-    found += [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
-    queries = [each["definition"] for each in dashboard()["templating"]["list"] if each["type"] == "query"]
+    found += [
+        target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])
+    ]
+    queries = [
+        each["definition"] for each in dashboard()["templating"]["list"] if each["type"] == "query"
+    ]
     return found + [re.fullmatch(r"label_values\((.*), \w+\)", query).group(1) for query in queries]
 
 
 def queries() -> list[str]:
     """Return every PromQL expression on the pages."""
     pages = [ROOT / "docs/monitoring.md", ROOT / "docs/guides/canary.md"]
-    blocks = [block for page in pages for block in re.findall(r"```text\n(.*?)```", page.read_text(), re.DOTALL)]
+    blocks = [
+        block
+        for page in pages
+        for block in re.findall(r"```text\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
     return [block for block in blocks if "rate(" in block]
 
 
@@ -75,15 +99,18 @@ def names_in(expression: str) -> tuple[set[str], set[str]]:
     groupings = re.findall(r"\b(?:by|without|on|ignoring)\s*\((.*?)\)", without_texts)
     labels = {name for each in selectors for name in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", each)}
     labels |= {name for each in groupings for name in re.findall(r"\w+", each)}
-    bare = re.sub(r"\{.*?\}|\[.*?\]|\b(?:by|without|on|ignoring)\s*\(.*?\)", " ", without_texts, flags=re.DOTALL)
+    bare = re.sub(
+        r"\{.*?\}|\[.*?\]|\b(?:by|without|on|ignoring)\s*\(.*?\)",
+        " ",
+        without_texts,
+        flags=re.DOTALL,
+    )
     return set(re.findall(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()", bare)) - WORDS, labels
 
 
 def test_promql_is_parsed() -> None:
     """The helper for PromQL distinguishes metrics from functions, labels, strings and durations."""
-    text = (
-        'histogram_quantile(0.9, sum by (le, job) (rate(a_bucket{x=~"b|c", y!="{d}"}[$__rate_interval]))) > 2 * max(e)'
-    )
+    text = 'histogram_quantile(0.9, sum by (le, job) (rate(a_bucket{x=~"b|c", y!="{d}"}[$__rate_interval]))) > 2 * max(e)'
     assert names_in(text) == ({"a_bucket", "e"}, {"le", "job", "x", "y"})
 
 
@@ -95,7 +122,12 @@ def test_every_metric_exists(scrape_of_service: Scrape) -> None:
         names, labels = names_in(expression)
         assert names, expression
         assert names <= scrape_of_service.names(), expression
-        known = {label for name, have, _ in scrape_of_service.samples() if name in names for label in have}
+        known = {
+            label
+            for name, have, _ in scrape_of_service.samples()
+            if name in names
+            for label in have
+        }
         assert labels <= known | ADDED, expression
 
 
@@ -103,14 +135,18 @@ def test_every_metric_is_shown(scrape_of_service: Scrape) -> None:
     """The dashboard and the rules together use every metric of the service."""
     used = {name for expression in expressions() for name in names_in(expression)[0]}
     families = {
-        re.sub("_(bucket|sum|count|created)$", "", name) for name in scrape_of_service.names() if "inference_" in name
+        re.sub("_(bucket|sum|count|created)$", "", name)
+        for name in scrape_of_service.names()
+        if "inference_" in name
     }
     assert families == {re.sub("_(bucket|sum|count)$", "", name) for name in used}
 
 
 def test_every_alert_is_listed() -> None:
     """The table in docs/monitoring.md has a row for each alert, and no other."""
-    listed = re.findall(r"^\| `(Inference\w+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^\| `(Inference\w+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE
+    )
     assert listed == [rule["alert"] for rule in rules()]
 
 
@@ -125,7 +161,9 @@ def test_every_name_in_a_text_exists(scrape_of_service: Scrape) -> None:
         ROOT / "README.md",
     ]
     for path in files:
-        found = re.findall(r"\binference_(?:request|response|batch|model|worker)\w*", path.read_text())
+        found = re.findall(
+            r"\binference_(?:request|response|batch|model|worker)\w*", path.read_text()
+        )
         assert {re.sub("_(bucket|sum|count)$", "", name) for name in found} <= known, path
 
 
@@ -133,11 +171,17 @@ def test_every_label_in_a_text_exists(scrape_of_service: Scrape) -> None:
     """A label in a legend or annotation is kept by the expression's grouping."""
     texts = [(str(rule["annotations"]), rule["expr"]) for rule in rules()]
     texts += [
-        (each["legendFormat"], each["expr"]) for panel in dashboard()["panels"] for each in panel.get("targets", [])
+        (each["legendFormat"], each["expr"])
+        for panel in dashboard()["panels"]
+        for each in panel.get("targets", [])
     ]
     for text, expression in texts:
         wanted = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)", text))
-        left = {name for each in re.findall(r"\bby \((.*?)\)", expression) for name in re.findall(r"\w+", each)}
+        left = {
+            name
+            for each in re.findall(r"\bby \((.*?)\)", expression)
+            for name in re.findall(r"\w+", each)
+        }
         assert wanted <= left, (text, expression)
 
 
@@ -148,12 +192,18 @@ def test_dashboard_is_valid_for_grafana() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels:
         place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        cells = {
+            (place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])
+        }
         assert place["x"] + place["w"] <= 24
         assert not cells & taken
         taken |= cells
         for target in panel.get("targets", []):
-            assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert (
+                target["datasource"]
+                == panel["datasource"]
+                == {"type": "prometheus", "uid": "${datasource}"}
+            )
 
 
 def test_service_monitor_selects_service(render: Render) -> None:
@@ -161,7 +211,9 @@ def test_service_monitor_selects_service(render: Render) -> None:
     extra = {"enabled": True, "labels": {"release": "prometheus"}, "endpoint": {"scheme": "https"}}
     manifests = render(monitoring={**ALL, "serviceMonitor": extra})
     monitor, service = manifests["ServiceMonitor"], manifests["Service"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    )
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint == {"port": "http", "path": "/metrics", "interval": "15s", "scheme": "https"}
     assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
@@ -171,16 +223,25 @@ def test_service_monitor_selects_service(render: Render) -> None:
 def test_pod_monitor_selects_pods(render: Render) -> None:
     """The PodMonitor selects the pods and their port, and sets the job that the rules query."""
     relabeling = {"targetLabel": "team", "replacement": "iris"}
-    extra = {"enabled": True, "interval": "5s", "endpoint": {"relabelings": [relabeling], "honorLabels": True}}
+    extra = {
+        "enabled": True,
+        "interval": "5s",
+        "endpoint": {"relabelings": [relabeling], "honorLabels": True},
+    }
     manifests = render(monitoring={"podMonitor": extra, "rules": {"enabled": True}})
     monitor, template = manifests["PodMonitor"], manifests["Deployment"]["spec"]["template"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    )
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     job, added = endpoint.pop("relabelings")
     assert endpoint == {"port": "http", "path": "/metrics", "interval": "5s", "honorLabels": True}
     assert endpoint["port"] in [port["name"] for port in container_of(manifests)["ports"]]
     assert (job["targetLabel"], added) == ("job", relabeling)
-    assert f'job="{job["replacement"]}"' in manifests["PrometheusRule"]["spec"]["groups"][0]["rules"][0]["expr"]
+    assert (
+        f'job="{job["replacement"]}"'
+        in manifests["PrometheusRule"]["spec"]["groups"][0]["rules"][0]["expr"]
+    )
 
 
 def test_rules_select_release(render: Render, helm: Helm) -> None:

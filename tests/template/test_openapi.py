@@ -25,7 +25,9 @@ MODELS = [
 
 
 def validator(description: dict[str, Any], name: str) -> Draft202012Validator:
-    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": description["components"]})
+    return Draft202012Validator(
+        {"$ref": f"#/components/schemas/{name}", "components": description["components"]}
+    )
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -36,7 +38,9 @@ def test_descriptions_are_valid(make) -> None:
     for of in DESCRIBED:
         description = client.get(f"{of}/docs/openapi.json").json
         assert not list(OpenAPIV31SpecValidator(description).iter_errors())
-        example = description["paths"][INFER]["post"]["requestBody"]["content"]["application/json"]["example"]
+        example = description["paths"][INFER]["post"]["requestBody"]["content"]["application/json"][
+            "example"
+        ]
         validator(description, "ModelMetadata").validate(metadata)
         response = description["paths"]["/v2/models/{name}"]["get"]["responses"]["200"]
         assert response["content"]["application/json"]["example"] == metadata

@@ -13,7 +13,9 @@ from tests.service.wires import Grpc
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("library", "app"), [("sklearn", "boosting"), ("xgboost", "xgboosting"), ("torch", "network")])
+@pytest.mark.parametrize(
+    ("library", "app"), [("sklearn", "boosting"), ("xgboost", "xgboosting"), ("torch", "network")]
+)
 def test_workers_compute_same_result_as_load(library: str, app: str) -> None:
     """After load() used four threads in the master, each worker returns the same result, and no warning is logged."""
     pytest.importorskip(library)

@@ -32,7 +32,9 @@ def picky() -> Any:
         MetadataTensor("note", "BYTES", [1], "str"),
     ]
 
-    def predict_(_: Any, count: Any, rows: Any, when: list[datetime], flag: Any, note: Any = None) -> dict[str, Any]:
+    def predict_(
+        _: Any, count: Any, rows: Any, when: list[datetime], flag: Any, note: Any = None
+    ) -> dict[str, Any]:
         if count[0] == 13:
             raise InvalidInput("Count: unlucky.")
         return {"rows": rows}
@@ -47,7 +49,9 @@ def accept(serve: Serve, visit: Open) -> Iterator[tuple[Page, Callable[[], str]]
     """Return a page, and a function that sends its calls for curl and grpcurl, and returns that for curl."""
     app = serve(picky())
     page, service = visit(app.address), app.extensions["service"]
-    server = Server(service.plane, Settings(host="127.0.0.1", grpc_port=0), service.metrics.statistics)
+    server = Server(
+        service.plane, Settings(host="127.0.0.1", grpc_port=0), service.metrics.statistics
+    )
     server.start()
 
     def send() -> str:
@@ -69,7 +73,9 @@ def test_calls_are_accepted(accept: tuple[Page, Callable[[], str]]) -> None:
     expect(page.locator("#calls")).to_be_hidden()
     predict(page)
     previous = send()
-    note = page.get_by_text("This is the last request that the service accepted. Send the form to update it.")
+    note = page.get_by_text(
+        "This is the last request that the service accepted. Send the form to update it."
+    )
     expect(note).to_have_count(0)
     for label, text, is_valid in (
         ("count", "300", False),

@@ -35,7 +35,10 @@ TEXTS = ['it\'s $HOME `id` \\ "quoted" !x', "two\nlines", "ü 🌷", ""]
 
 def shown(page: Page) -> dict[str, str]:
     """Return the calls that the page shows."""
-    return {tool: page.locator(f'[data-tool="{tool}"] code').text_content() for tool in ("curl", "python", "grpcurl")}
+    return {
+        tool: page.locator(f'[data-tool="{tool}"] code').text_content()
+        for tool in ("curl", "python", "grpcurl")
+    }
 
 
 def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) -> None:
@@ -69,9 +72,16 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
         page.get_by_label("features").fill("5.1 3.5 1.4 0.2\n6 2.9 4.5 1.5\n6.7 3 5.2 2.3")
         page.keyboard.press("Control+Enter")
         expect(response.get_by_role("row", name="1 versicolor")).to_be_visible()
-        assert [each[0] for each in response.get_by_role("listitem").all_inner_texts()] == list("012" * 3)
+        assert [each[0] for each in response.get_by_role("listitem").all_inner_texts()] == list(
+            "012" * 3
+        )
         page.set_viewport_size({"width": 390, "height": 800})
-        assert response.get_by_role("group", name="Rows").evaluate("each => each.scrollWidth - each.clientWidth") == 0
+        assert (
+            response.get_by_role("group", name="Rows").evaluate(
+                "each => each.scrollWidth - each.clientWidth"
+            )
+            == 0
+        )
 
         page.get_by_label("features").fill("6.7, 3.0")
         page.keyboard.press("Control+Enter")
@@ -88,7 +98,9 @@ def test_form_starts_with_example(visit: Open, all_kinds: str) -> None:
 def arguments(command: str) -> list[str]:
     """Return the arguments that a shell passes to curl or grpcurl."""
     printing = 'curl() { printf "%s\\0" "$@"; }; grpcurl() { curl "$@"; }\n'
-    done = subprocess.run(["sh", "-c", printing + command], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["sh", "-c", printing + command], capture_output=True, text=True, timeout=30
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split("\0")[:-1]
 
@@ -106,7 +118,12 @@ def texts() -> Any:
         return inputs
 
     module = models.model(tensors, tensors, echo)
-    module.EXAMPLE = {"te'xt": TEXTS, "gaps": [float("nan"), 1e300], "large": [[2**64 - 1, 2**64 - 2]], "flag": [True]}
+    module.EXAMPLE = {
+        "te'xt": TEXTS,
+        "gaps": [float("nan"), 1e300],
+        "large": [[2**64 - 1, 2**64 - 2]],
+        "flag": [True],
+    }
     return module
 
 
@@ -120,7 +137,11 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     assert (url, option) == (f"{app.address}v2/models/test/infer", "-d")
     assert json.loads(body) == sent
     plaintext, option, message, target, method = arguments(found["grpcurl"])
-    assert (plaintext, option, method) == ("-plaintext", "-d", "inference.GRPCInferenceService/ModelInfer")
+    assert (plaintext, option, method) == (
+        "-plaintext",
+        "-d",
+        "inference.GRPCInferenceService/ModelInfer",
+    )
     assert target == f"127.0.0.1:{Settings().grpc_port}"
     text, gaps, large, flag = [each.contents for each in Parse(message, ModelInferRequest()).inputs]
     assert list(text.bytes_contents) == [each.encode() for each in TEXTS]
@@ -128,7 +149,9 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     assert list(large.uint64_contents) == [2**64 - 1, 2**64 - 2]
     assert list(flag.bool_contents) == [True]
     (loop,) = [
-        node for node in ast.parse(found["python"]).body if isinstance(node, ast.For) and "data" in ast.dump(node)
+        node
+        for node in ast.parse(found["python"]).body
+        if isinstance(node, ast.For) and "data" in ast.dump(node)
     ]
     data = {name: values for name, _, _, values in ast.literal_eval(loop.iter)}
     assert data["large"] == [2**64 - 1, 2**64 - 2]
@@ -156,7 +179,9 @@ def test_calls_of_files_and_missing_text(visit: Open, serve: Serve) -> None:
     assert [each["data"] for each in sent["inputs"]] == [[encoded], [encoded], ["a", None]]
     expect(page.get_by_role("img", name="raw, row 0")).to_be_visible()
     for label in ("raw", "text"):
-        page.get_by_label(label).set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2})
+        page.get_by_label(label).set_input_files(
+            {"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2}
+        )
     twice = base64.b64encode(PNG * 2).decode()
     assert [each["data"] for each in predict(page)["inputs"]] == [[twice], [twice], ["a", None]]
     message = Parse(arguments(found["grpcurl"])[2], ModelInferRequest())
@@ -182,7 +207,9 @@ def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:
     module.EXAMPLE = {"x": ["a", None]}
     calls = found(module)
     assert json.loads(arguments(calls["curl"])[-1])["inputs"][0]["data"] == ["a", None]
-    assert calls["python"] == calls["grpcurl"] == "# Only JSON can represent missing text. Use curl."
+    assert (
+        calls["python"] == calls["grpcurl"] == "# Only JSON can represent missing text. Use curl."
+    )
     for datatype in ("FP16", "BF16"):
         expected = f"# grpcurl cannot send {datatype}"
         assert found(models.echo(datatype, [-1]))["grpcurl"].startswith(expected)
@@ -192,7 +219,9 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
     """Over TLS the page names the options for the certificate, and each call takes the API key from the environment."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "tls.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        tmp_path / "tls.pem"
+    )
     file = tmp_path / "keys.txt"
     file.write_text(KEY)
 
@@ -202,10 +231,18 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
             return urlopen(f"https://{running.http}/v2/health/ready", context=context).status == 200
         return False
 
-    settings = {"TLS_CERT_FILE": tmp_path / "tls.pem", "TLS_KEY_FILE": tmp_path / "tls.pem", "API_KEYS_FILE": file}
+    settings = {
+        "TLS_CERT_FILE": tmp_path / "tls.pem",
+        "TLS_KEY_FILE": tmp_path / "tls.pem",
+        "API_KEYS_FILE": file,
+    }
     with gunicorn(ROOT, is_ready=is_ready, **settings) as running:
         address = f"https://{running.http}/"
-        page = visit(address, ignore_https_errors=True, http_credentials={"username": "anyone", "password": KEY})
+        page = visit(
+            address,
+            ignore_https_errors=True,
+            http_credentials={"username": "anyone", "password": KEY},
+        )
         predict(page)
         found = shown(page)
         expect(page.get_by_text("If the certificate is not trusted")).to_be_visible()
@@ -224,7 +261,9 @@ def test_calls_equal_the_request(visit: Open, all_kinds: str) -> None:
     page.get_by_label("matrix").fill("1\t2\n3\t-9007199254740993")
     page.get_by_label("one").fill("1e-3")
     page.get_by_label("flag").uncheck()
-    page.get_by_label("picture").set_input_files({"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2})
+    page.get_by_label("picture").set_input_files(
+        {"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2}
+    )
     sent = predict(page)
     data = [each["data"] for each in sent["inputs"]]
     assert data[:4] == [["it's $(id)\n", "a/b"], [1, 2, 3, -9007199254740993], [0.001], [False]]
@@ -232,8 +271,13 @@ def test_calls_equal_the_request(visit: Open, all_kinds: str) -> None:
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("1e-3")
     url, _, body = arguments(shown(page)["curl"])
     assert (url, json.loads(body)) == (f"{address}v2/models/test/infer", sent)
-    assert '"a/b"' in shown(page)["python"]  # in Python, the backslash of JSON would be part of the text
-    assert f'InferenceServerClient("{address.removeprefix("http://").rstrip("/")}")' in shown(page)["python"]
+    assert (
+        '"a/b"' in shown(page)["python"]
+    )  # in Python, the backslash of JSON would be part of the text
+    assert (
+        f'InferenceServerClient("{address.removeprefix("http://").rstrip("/")}")'
+        in shown(page)["python"]
+    )
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("Copied the request with curl.")).to_be_attached()
     assert page.evaluate("navigator.clipboard.readText()") == shown(page)["curl"]
@@ -248,7 +292,9 @@ def test_long_call_uses_standard_input(visit: Open, all_kinds: str) -> None:
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_text("Copied the request with curl.")).to_be_attached()
     command = page.evaluate("navigator.clipboard.readText()")
-    done = subprocess.run(["sh", "-c", 'curl() { echo "$2 $3"; cat; }\n' + command], capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-c", 'curl() { echo "$2 $3"; cat; }\n' + command], capture_output=True, text=True
+    )
     options, body = done.stdout.split("\n", 1)
     assert options == "-d @-"
     assert json.loads(body)["inputs"][0]["data"] == ["'" * 70000]

@@ -25,7 +25,9 @@ def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
     first = many.locator("tbody tr").first
     assert first.locator("td").nth(1).text_content() == "9007199254740993"
     assert first.get_by_role("listitem").all_inner_texts() == ["0\n25.0 %", "1\n75.0 %", "2\n0.0 %"]
-    assert [each.get_attribute("alt") for each in one.locator("img").all()] == ["picture back, row 0"]
+    assert [each.get_attribute("alt") for each in one.locator("img").all()] == [
+        "picture back, row 0"
+    ]
     assert one.locator("canvas").count() == 1
     page.get_by_label("flag").uncheck()
     predict(page)
@@ -46,7 +48,11 @@ def test_image_previews_keep_aspect_ratio(visit: Open, all_kinds: str) -> None:
     page = visit(all_kinds)
     svg = '<svg xmlns="http://www.w3.org/2000/svg" width="60" height="{height}"/>'
     files = [
-        {"name": f"{height}.svg", "mimeType": "image/svg+xml", "buffer": svg.format(height=height).encode()}
+        {
+            "name": f"{height}.svg",
+            "mimeType": "image/svg+xml",
+            "buffer": svg.format(height=height).encode(),
+        }
         for height in (40, 160)
     ]
     page.get_by_label("picture").set_input_files(files)
@@ -74,8 +80,13 @@ def test_wide_result_scrolls(visit: Open, columns: str) -> None:
     """On a narrow screen, a wide table scrolls in a box that the keyboard reaches, and values do not wrap."""
     page = visit(columns, viewport={"width": 390, "height": 800})
     page.get_by_label("Several rows").check()
-    date, text = "2024-01-31T12:00:00.123456+00:00", "a text of well-known words that is longer than a line"
-    page.get_by_label("CSV").fill(f"number,word,is it\n-1.234567890123456e-305,{date},true\n1,{text},false")
+    date, text = (
+        "2024-01-31T12:00:00.123456+00:00",
+        "a text of well-known words that is longer than a line",
+    )
+    page.get_by_label("CSV").fill(
+        f"number,word,is it\n-1.234567890123456e-305,{date},true\n1,{text},false"
+    )
     predict(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     number, when, _, _, words, _ = (lines(each) for each in page.locator("#outputs td").all())
@@ -83,7 +94,9 @@ def test_wide_result_scrolls(visit: Open, columns: str) -> None:
     assert words > 1
     assert lines(page.locator("#outputs td span").get_by_text("well-known")) == 1
     box = page.get_by_role("group", name="Rows")
-    box.evaluate("each => each.addEventListener('scroll', () => { each.dataset.left = each.scrollLeft; })")
+    box.evaluate(
+        "each => each.addEventListener('scroll', () => { each.dataset.left = each.scrollLeft; })"
+    )
     box.focus()
     page.keyboard.press("ArrowRight")
     expect(box).to_have_attribute("data-left", re.compile("[1-9]"))
@@ -121,7 +134,9 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
     check(page)
 
 
-def test_picture_contains_the_response(chromium: Browser, visit: Open, all_kinds: str, tmp_path: Path) -> None:
+def test_picture_contains_the_response(
+    chromium: Browser, visit: Open, all_kinds: str, tmp_path: Path
+) -> None:
     """The picture for the README extends from the top of the page, past the response, to the charts."""
     take_picture(chromium, all_kinds, picture := tmp_path / "page.png")
     page = visit(all_kinds, viewport={"width": WIDTH, "height": 100})

@@ -28,7 +28,11 @@ def grids() -> Any:
 
     module = models.model(tensors, tensors, echo)
     words = [["a, b", 'c "d"'], ["[e", ""]]
-    module.EXAMPLE = {"cube": np.ones((1, 2, 3)), "words": words, "open": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]}
+    module.EXAMPLE = {
+        "cube": np.ones((1, 2, 3)),
+        "words": words,
+        "open": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]],
+    }
     return module
 
 
@@ -49,7 +53,11 @@ def test_table_input(visit: Open, columns: str) -> None:
     expect(page.get_by_label("CSV")).to_have_value("number,word,is it\n1.5,one,true")
     page.get_by_label("CSV").fill('\nword\tNUMBER\tIs It\n"tab\there"\t.5\tTRUE\n\n\t\t0\n \n')
     sent = {each["name"]: (each["shape"], each["data"]) for each in predict(page)["inputs"]}
-    assert sent == {"number": ([2], [0.5, None]), "word": ([2], ["tab\there", None]), "is it": ([2], [True, 0])}
+    assert sent == {
+        "number": ([2], [0.5, None]),
+        "word": ([2], ["tab\there", None]),
+        "is it": ([2], [True, 0]),
+    }
     expect(page.get_by_role("row", name="1 null null false")).to_be_visible()
     expect(page.locator("#outputs caption")).to_have_text("2 rows.")
 
@@ -72,7 +80,10 @@ def test_table_input(visit: Open, columns: str) -> None:
                 ("1,a", "Row 1 has 2 cells, expected 3."),
                 ('number,word\n1,"a\n2,b', 'A cell that begins with a quote must end with one: "a'),
                 ('number,word\n"5,1;3",a', 'number: "5,1;3" in row 1 is not a number.'),
-                ("number,word\n1,a\n\n-1e400,b", 'number: "-1e400" in row 2 is infinite. JSON has no infinity.'),
+                (
+                    "number,word\n1,a\n\n-1e400,b",
+                    'number: "-1e400" in row 2 is infinite. JSON has no infinity.',
+                ),
                 ("is it,word\nmaybe,a", 'is it: "maybe" in row 1 is neither true nor false.'),
                 ("number,word\n\n", "The table has no rows."),
                 ("\n", "The table is empty."),
@@ -108,7 +119,11 @@ def test_table_input(visit: Open, columns: str) -> None:
     ],
 )
 def test_rejects_invalid_form_values(
-    visit: Open, request: pytest.FixtureRequest, model: str, label: str, cases: list[tuple[str, Any]]
+    visit: Open,
+    request: pytest.FixtureRequest,
+    model: str,
+    label: str,
+    cases: list[tuple[str, Any]],
 ) -> None:
     """Invalid input is reported with its position, and no request is sent."""
     page = visit(request.getfixturevalue(model))
@@ -127,7 +142,9 @@ def test_grid_input(visit: Open, rows: str) -> None:
     """Blank lines separate matrices, flat lists take the declared shape, and text is quoted like in CSV."""
     page = visit(rows)
     for each in predict(page)["inputs"]:
-        np.testing.assert_array_equal(np.reshape(each["data"], each["shape"]), grids().EXAMPLE[each["name"]])
+        np.testing.assert_array_equal(
+            np.reshape(each["data"], each["shape"]), grids().EXAMPLE[each["name"]]
+        )
     page.get_by_label("words").fill('"a;b", c\n\n"d ""e""\nf", ""')
     for text in (
         "1 2 3\n4 5 6\n\n7 8 9\n10 11 12\n",

@@ -56,7 +56,9 @@ def test_every_setting_is_listed(field: Any) -> None:
 
 def test_invalid_setting_is_reported_as_printed() -> None:
     """The error on the page is the service's error for that value."""
-    (line,) = re.findall(r"^Cannot start: (.*)$", (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^Cannot start: (.*)$", (DOCS / "configuration.md").read_text(), re.MULTILINE
+    )
     variable, value = re.search(r"^(\w+): .* got '(.*)'\.$", line).groups()  # type: ignore[union-attr]
     with pytest.raises(ConfigurationError) as error:
         read_settings({variable: value})
@@ -92,7 +94,9 @@ TYPES = {str: "string", int: "integer", float: "number"}
 def test_every_log_field_is_listed() -> None:
     """The table has a row for each field of the log, with its type, and no other. A field has one type."""
     rows = re.findall(
-        r"^\| (`[a-z_`, ]+`) \| (string|integer|number) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE
+        r"^\| (`[a-z_`, ]+`) \| (string|integer|number) \|",
+        (DOCS / "monitoring.md").read_text(),
+        re.MULTILINE,
     )
     listed = {name: kind for names, kind in rows for name in re.findall(r"\w+", names)}
     traced = {"traceparent": f"00-{'1' * 32}-{'1' * 16}-01"}
@@ -116,7 +120,9 @@ def test_every_log_field_is_listed() -> None:
 
 def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
     command = ["curl", "--silent", "--fail", f"http://{service.http}/v2/models/{model}/infer", "-d"]
-    done = subprocess.run([*command, json.dumps({"inputs": [tensor]})], capture_output=True, check=True)
+    done = subprocess.run(
+        [*command, json.dumps({"inputs": [tensor]})], capture_output=True, check=True
+    )
     return json.loads(done.stdout)
 
 

@@ -13,7 +13,9 @@ from tests.template.baking import ROOT, Bake, files
 from tests.template.container import lint_findings, read_dockerfile
 
 
-@pytest.mark.parametrize(("license_name", "author"), [("Apache-2.0", "Ada"), ("MIT", "Ada"), ("BSD-3-Clause", "")])
+@pytest.mark.parametrize(
+    ("license_name", "author"), [("Apache-2.0", "Ada"), ("MIT", "Ada"), ("BSD-3-Clause", "")]
+)
 def test_license(bake: Bake, out: Path, license_name: str, author: str) -> None:
     """The license answer sets LICENSE, README, package and image metadata.
 
@@ -29,7 +31,16 @@ def test_license(bake: Bake, out: Path, license_name: str, author: str) -> None:
     assert f"\n{license_name}. See [LICENSE](LICENSE).\n" in (project / "README.md").read_text()
     assert f"ARG LICENSES={license_name}\n" in (project / "deploy/Dockerfile").read_text()
     assert not (project / "licenses").exists()
-    command = [sys.executable, "-W", "error", "setup.py", "--quiet", "egg_info", "--egg-base", str(out)]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "setup.py",
+        "--quiet",
+        "egg_info",
+        "--egg-base",
+        str(out),
+    ]
     subprocess.run(command, cwd=project, check=True)
     package = (out / "free.egg-info/PKG-INFO").read_text().splitlines()
     assert {f"License-Expression: {license_name}", "License-File: LICENSE"} <= set(package)
@@ -63,7 +74,9 @@ def test_system_packages(bake: Bake, out: Path, packages: str) -> None:
 def run_in(project: Path, code: str) -> str:
     """Return the output of the code in the project, without access to this repository's editable installation."""
     first = "import sys; sys.meta_path = [each for each in sys.meta_path if '__editable__' not in each.__module__]\n"
-    done = subprocess.run([sys.executable, "-c", first + code], cwd=project, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", first + code], cwd=project, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -82,4 +95,8 @@ def test_project_without_batch_tools(bake: Bake, out: Path) -> None:
     assert set(extras["options.extras_require"]) == {"dev", "reload", "tracing"}
     for name, commands in (("plain", False), ("full", True)):
         output = run_in(out / name, "from app.cli import main; main(['--help'])")
-        assert [f"  {command} " in output for command in ("serve", "infer", "bench")] == [True, commands, commands]
+        assert [f"  {command} " in output for command in ("serve", "infer", "bench")] == [
+            True,
+            commands,
+            commands,
+        ]

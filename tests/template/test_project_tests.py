@@ -66,7 +66,9 @@ def project(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "out" / "made")
 
 
-def run_tests(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_tests(
+    project: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run pytest as a project's `make test` does, with the packages that are installed here."""
     path = os.pathsep.join([str(project), str(project.parent)])
     return subprocess.run(
@@ -86,7 +88,10 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def test_two_short_files(project: Path) -> None:
     """A project has two test files, with at most 300 lines together, whatever its framework."""
-    assert {path.name for path in (project / "tests").iterdir()} == {"test_predict.py", "test_service.py"}
+    assert {path.name for path in (project / "tests").iterdir()} == {
+        "test_predict.py",
+        "test_service.py",
+    }
     service = (ROOT / "tests/test_service.py").read_text().count("\n")
     for predict in [ROOT / "tests/test_predict.py", *ROOT.glob("examples/*/test_predict.py")]:
         assert service + predict.read_text().count("\n") <= LINES_AT_MOST, predict
@@ -101,7 +106,13 @@ def test_project_tests_pass(project: Path) -> None:
 
 def test_smoke_test_ignores_settings(project: Path) -> None:
     """The smoke test passes even if the environment contains settings of another service."""
-    done = run_tests(project, "tests/test_service.py", HTTP_PORT="1", API_KEYS_FILE="/nowhere", MODEL_NAME="other")
+    done = run_tests(
+        project,
+        "tests/test_service.py",
+        HTTP_PORT="1",
+        API_KEYS_FILE="/nowhere",
+        MODEL_NAME="other",
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -115,8 +126,12 @@ def test_smoke_test_accepts_other_models(project: Path) -> None:
 
 def test_smoke_test_detects_wrong_example(project: Path) -> None:
     """The smoke test fails and shows the response if the model rejects its own EXAMPLE after the warm-up."""
-    (project / "app/predict.py").write_text(f'{PICKY}\n\nEXAMPLE = {{"size": [[1, 2, 3]], "code": ["a"]}}\n')
-    edit(project / "app/predict.py", "def load():", "def warm_up(model):\n    pass\n\n\ndef load():")
+    (project / "app/predict.py").write_text(
+        f'{PICKY}\n\nEXAMPLE = {{"size": [[1, 2, 3]], "code": ["a"]}}\n'
+    )
+    edit(
+        project / "app/predict.py", "def load():", "def warm_up(model):\n    pass\n\n\ndef load():"
+    )
     done = run_tests(project, "tests/test_service.py")
     assert done.returncode == 1
     assert "Code: invalid text. Expected digits." in done.stdout
@@ -124,7 +139,11 @@ def test_smoke_test_detects_wrong_example(project: Path) -> None:
 
 def test_smoke_test_detects_failed_load(project: Path) -> None:
     """The smoke test fails with the service's log if load() raises an exception."""
-    edit(project / "app/predict.py", "return dict(", "raise OSError('no such model')\n    return dict(")
+    edit(
+        project / "app/predict.py",
+        "return dict(",
+        "raise OSError('no such model')\n    return dict(",
+    )
     done = run_tests(project, "tests/test_service.py")
     assert done.returncode == 1
     assert "no such model" in done.stdout
@@ -133,7 +152,9 @@ def test_smoke_test_detects_failed_load(project: Path) -> None:
 def test_third_party_warnings_are_not_errors(project: Path) -> None:
     """Deprecations and warnings from packages are only displayed, also for modules next to predict.py."""
     (project.parent / "thirdparty.py").write_text(THIRD_PARTY)
-    (project / "app/features.py").write_text("from thirdparty import old_function\n\nscaled = old_function\n")
+    (project / "app/features.py").write_text(
+        "from thirdparty import old_function\n\nscaled = old_function\n"
+    )
     edit(project / "app/predict.py", "def predict(model, features: np.ndarray):", PREDICT)
     done = run_tests(project, "tests/test_predict.py")
     assert done.returncode == 0, done.stdout
@@ -150,13 +171,23 @@ def test_warnings_in_owner_code_are_errors(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "status"), [("app.some", 1), ("grpc_service.some", 1), ("tests.some", 1), ("apps", 0), ("pandas", 0)]
+    ("module", "status"),
+    [("app.some", 1), ("grpc_service.some", 1), ("tests.some", 1), ("apps", 0), ("pandas", 0)],
 )
 def test_warnings_in_our_code_are_errors(tmp_path: Path, module: str, status: int) -> None:
     """In this repository, a deprecation in our own code fails the tests, and one in another package does not."""
     script = f"import warnings\ndef test(): warnings.warn_explicit('x', DeprecationWarning, 'f', 1, {module!r})\n"
     (tmp_path / "test_it.py").write_text(script)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "pytest_timeout",
+    ]
     command += ["-c", str(ROOT / "pytest.ini"), "--rootdir", str(ROOT), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == status, done.stdout

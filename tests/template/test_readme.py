@@ -91,7 +91,11 @@ def chapter(page: Path, name: str) -> str:
 
 def lines(text: str) -> list[str]:
     """Return the indented commands without their comments."""
-    found = re.findall(r"^ {4}(\S.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    found = re.findall(
+        r"^ {4}(\S.*)$",
+        re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL),
+        re.MULTILINE,
+    )
     return [line.split("    #")[0].strip() for line in found]
 
 
@@ -113,7 +117,9 @@ def settings(**more: Any) -> dict[str, Any]:
 def shell(folder: Path, command: str, service: Running | None = None) -> str:
     """Return the output of a command that calls the service. It must exit with 0."""
     if service:
-        command = command.replace(":8080", f":{service.http_port}").replace("curl ", "curl --silent --show-error ")
+        command = command.replace(":8080", f":{service.http_port}").replace(
+            "curl ", "curl --silent --show-error "
+        )
     env = {name: str(value) for name, value in settings().items()}
     return run("bash", "-c", f"cd '{folder}' && {command}", **env)
 
@@ -132,7 +138,9 @@ def test_make_serve_and_its_calls(project: Path, served: Running) -> None:
     wait_for(lambda: "Try it:" in served.log())
     (printed,) = re.findall(r"^ +(curl .*)$", served.log(), re.MULTILINE)
     assert json.loads(shell(project, printed, served))["model_name"] == MODEL
-    readme = (project / "README.md").read_text().replace(chapter(project / "README.md", "Calls"), "")
+    readme = (
+        (project / "README.md").read_text().replace(chapter(project / "README.md", "Calls"), "")
+    )
     about, metrics, is_ready = [line for line in lines(readme) if line.startswith("curl ")]
     assert json.loads(shell(project, about, served))["name"] == MODEL
     assert json.loads(shell(project, is_ready, served)) == {"name": MODEL, "ready": True}
@@ -194,12 +202,22 @@ def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     *make, serve, refused, call = lines(page)
     for each in make:
         shell(copy, each)
-    with started(["bash", "-c", serve], copy, settings(), lambda service: "Try it:" in service.log()) as service:
-        assert shell(copy, refused, service) == re.findall(r"^```json\n(.*)\n```$", page, re.MULTILINE)[0]
+    with started(
+        ["bash", "-c", serve], copy, settings(), lambda service: "Try it:" in service.log()
+    ) as service:
+        assert (
+            shell(copy, refused, service)
+            == re.findall(r"^```json\n(.*)\n```$", page, re.MULTILINE)[0]
+        )
         assert "binary_tensor_data" in json.loads(shell(copy, call, service))["extensions"]
         monkeypatch.chdir(copy)
         namespace: dict[str, Any] = {}
-        exec(blocks("configuration.md")[0].replace("localhost:8081", f"localhost:{service.grpc_port}"), namespace)
+        exec(
+            blocks("configuration.md")[0].replace(
+                "localhost:8081", f"localhost:{service.grpc_port}"
+            ),
+            namespace,
+        )
         channel: grpc.Channel = namespace["channel"]
         with channel:
             assert Grpc(channel).call("ModelMetadata", name=MODEL).name == MODEL
@@ -208,7 +226,9 @@ def test_tls_and_keys(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_is_tested(project: Path) -> None:
     """Each command in the README has a test, and each file and cruft command that it names exists."""
     text = (project / "README.md").read_text()
-    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    spans = re.findall(
+        r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    )
     tools = tuple({begin.split()[0] + " " for begin in TRIED})
     typed = [
         *lines(text.replace(chapter(project / "README.md", "Calls"), "")),
@@ -232,7 +252,9 @@ def test_make_targets_on_pages_exist(project: Path, of: str) -> None:
     folder = ROOT if of == "root" else project
     pages = [folder / "README.md", *folder.glob("docs/*.md"), *folder.glob("deploy/**/*.md")]
     named = {
-        word for page in pages for word in re.findall(r"(?:`|^ {4})make ([a-z]+)\b", page.read_text(), re.MULTILINE)
+        word
+        for page in pages
+        for word in re.findall(r"(?:`|^ {4})make ([a-z]+)\b", page.read_text(), re.MULTILINE)
     }
     assert {"serve", "test"} < named
     theirs = {"chaos"} if of == "project" else set()

@@ -69,7 +69,9 @@ def make_copy(folder: Path, recipe: str) -> Path:
     """Return `folder` with a copy of the service, with the changes of the recipe. Its code passes the linter."""
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "_build")
+            )
         else:
             shutil.copy(ROOT / name, folder)
     for edit in edits(recipe):
@@ -77,7 +79,10 @@ def make_copy(folder: Path, recipe: str) -> Path:
     changed = [edit.file for edit in edits(recipe) if edit.file.endswith(".py")]
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, *changed], cwd=folder, capture_output=True, text=True
+            [sys.executable, "-m", "ruff", *command, *changed],
+            cwd=folder,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stdout
     return folder
@@ -99,7 +104,9 @@ def test_page_is_short() -> None:
 
 def test_paths_exist() -> None:
     """Every file and directory that the page names exists, and the page names every package."""
-    named = set(re.findall(r"\b(?:app|grpc_service|deploy|docs)/[\w./-]*|\bgunicorn\.conf\.py", PAGE))
+    named = set(
+        re.findall(r"\b(?:app|grpc_service|deploy|docs)/[\w./-]*|\bgunicorn\.conf\.py", PAGE)
+    )
     assert not [name for name in named if not (ROOT / name).exists()]
     packages = {f"app/{path.parent.name}/" for path in (ROOT / "app").glob("*/__init__.py")}
     assert packages | {"grpc_service/"} <= named
@@ -108,7 +115,9 @@ def test_paths_exist() -> None:
 def test_every_block_is_applied() -> None:
     """Each block of code belongs to one of the five recipes, and starts with its file and place."""
     recipes = re.findall(r"^## (Add a .*)$", PAGE, re.MULTILINE)
-    assert recipes == [f"Add a {thing}" for thing in ("datatype", "built-in codec", "route", "setting", "metric")]
+    assert recipes == [
+        f"Add a {thing}" for thing in ("datatype", "built-in codec", "route", "setting", "metric")
+    ]
     for recipe in recipes:
         assert len(edits(recipe)) == chapter(recipe).count("\n```") / 2 > 0
 
@@ -149,7 +158,11 @@ assert [each.data.tolist() for each in converters.read_response(body).outputs] =
 """
     copy = make_copy(tmp_path, "Add a datatype")
     table = copy / "app/protocol/datatypes.py"
-    table.write_text(table.read_text().replace('"TIMESTAMP", "<i8", "int64_contents"', '"TIMESTAMP", "<i8", None'))
+    table.write_text(
+        table.read_text().replace(
+            '"TIMESTAMP", "<i8", "int64_contents"', '"TIMESTAMP", "<i8", None'
+        )
+    )
     python(copy, "-c", PREPARED + script)
 
 
@@ -191,7 +204,9 @@ def test_setting(tmp_path: Path) -> None:
     copy = make_copy(tmp_path, "Add a setting")
     script = "from app.api import read_settings; print(read_settings().contact)"
     assert python(copy, "-c", PREPARED + script, CONTACT="team@example.org") == "team@example.org\n"
-    assert re.search(r"--contact VALUE +Contact of the team", python(copy, "-m", "app", "serve", "--help"))
+    assert re.search(
+        r"--contact VALUE +Contact of the team", python(copy, "-m", "app", "serve", "--help")
+    )
     (doc,) = re.findall(r'contact: .*, "(.*)"', (copy / "app/config/settings.py").read_text())
     assert f"\n| `CONTACT` |  | {doc} |\n" in (copy / "docs/configuration.md").read_text()
 

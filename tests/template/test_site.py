@@ -26,7 +26,9 @@ CAPTIONS = ["Tutorial", "How-to guides", "Reference", "Explanation", "For contri
 NOT_ON_THE_SITE = re.compile(r"README\.md|\.github/.*|examples/.*/calls\.md")
 # Pages with another beginning: a list by version, and generated tables.
 NO_BEGINNING = re.compile(r"CHANGELOG\.md|.*/results/.*\.md")
-BEGINNING = re.compile(r"(Th(is|ese) .*\b[Yy]ou need (it|them)|You need this page) (if|when|to|for) ")
+BEGINNING = re.compile(
+    r"(Th(is|ese) .*\b[Yy]ou need (it|them)|You need this page) (if|when|to|for) "
+)
 SECRET = "value-from-the-environment-of-the-build"
 # The columns of the tables of rates, of which the first is this service.
 SERVERS = ("this service", "MLServer", "KServe", "Triton", "BentoML")
@@ -58,9 +60,16 @@ def listed() -> dict[str, set[str]]:
 
 def on_the_site() -> list[Path]:
     names = [
-        page.relative_to(ROOT) for page in [*pages(ROOT), *ROOT.glob("*/results/*.md"), *ROOT.glob("docs/**/*.md")]
+        page.relative_to(ROOT)
+        for page in [*pages(ROOT), *ROOT.glob("*/results/*.md"), *ROOT.glob("docs/**/*.md")]
     ]
-    return sorted({name for name in names if not NOT_ON_THE_SITE.fullmatch(str(name)) and "_build" not in name.parts})
+    return sorted(
+        {
+            name
+            for name in names
+            if not NOT_ON_THE_SITE.fullmatch(str(name)) and "_build" not in name.parts
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +106,14 @@ def test_site_loads_only_its_own_files(site: Path) -> None:
     for page in names:
         for address in Loads(page.read_text()).found:
             assert not re.match(r"(\w+:)?//", address), (page, address)
-            assert address.startswith("data:") or (page.parent / address.split("?")[0].split("#")[0]).exists(), address
+            assert (
+                address.startswith("data:")
+                or (page.parent / address.split("?")[0].split("#")[0]).exists()
+            ), address
     for style in site.rglob("*.css"):
-        assert not re.findall(r"""(?:@import\s+|url\(\s*)["']?(?:\w+:)?//""", style.read_text()), style
+        assert not re.findall(r"""(?:@import\s+|url\(\s*)["']?(?:\w+:)?//""", style.read_text()), (
+            style
+        )
     for script in site.rglob("*.js"):
         loads = r"""(?:fetch|import|importScripts|\.src\s*=)\s*\(?\s*["'`](?:\w+:)?//"""
         assert not re.findall(loads, script.read_text()), script
@@ -154,10 +168,14 @@ def test_index_links_to_every_page() -> None:
     """The text of the index links to each page, except results. GitHub does not show the lists of Sphinx."""
     text = re.sub(r"```.*?```", "", INDEX.read_text(), flags=re.DOTALL)
     linked = {os.path.normpath(f"docs/{link}") for link in re.findall(r"\]\((\S+)\.md\)", text)}
-    assert linked == {name for names in listed().values() for name in names if "/results/" not in name}
+    assert linked == {
+        name for names in listed().values() for name in names if "/results/" not in name
+    }
 
 
-@pytest.mark.parametrize("page", [page for page in on_the_site() if not NO_BEGINNING.fullmatch(str(page))], ids=str)
+@pytest.mark.parametrize(
+    "page", [page for page in on_the_site() if not NO_BEGINNING.fullmatch(str(page))], ids=str
+)
 def test_page_begins_with_its_purpose(page: Path) -> None:
     """The first paragraph of a page states what it covers and who needs it, in at most two sentences."""
     title, paragraph, *_ = (ROOT / page).read_text().split("\n\n")
@@ -169,7 +187,11 @@ def test_page_begins_with_its_purpose(page: Path) -> None:
 def measured() -> tuple[str, dict[str, dict[str, str]]]:
     """Return the text of the last benchmark, and the cells of its table by case and column."""
     text = (ROOT / "benchmarks/results/results.md").read_text()
-    head, *cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+    head, *cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if "|" in line
+    ]
     return text, {cell[0].split()[0]: dict(zip(head, cell, strict=True)) for cell in cells}
 
 
@@ -183,13 +205,19 @@ def test_comparison_has_measured_ratios() -> None:
     shown = re.findall(r"^\| ([A-Z]\d): [^|]*\| (.*) \|$", page, re.MULTILINE)
     assert len(shown) == 4
     for case, ratios in shown:
-        assert ratios.split(" | ") == [rows[case][f"times {name}"] or rows[case][name] for name in SERVERS[1:]]
+        assert ratios.split(" | ") == [
+            rows[case][f"times {name}"] or rows[case][name] for name in SERVERS[1:]
+        ]
 
 
-@pytest.mark.parametrize(("title", "case"), [("Small JSON", "S1"), ("Small gRPC", "G1"), ("1 MiB gRPC", "G3")])
+@pytest.mark.parametrize(
+    ("title", "case"), [("Small JSON", "S1"), ("Small gRPC", "G1"), ("1 MiB gRPC", "G3")]
+)
 def test_readme_has_measured_rates(title: str, case: str) -> None:
     """The rates in the README are those of the last benchmark. A dash means that the server has no gRPC."""
-    (shown,) = re.findall(rf"^\| {title} request[^|]*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (shown,) = re.findall(
+        rf"^\| {title} request[^|]*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
     rows = measured()[1]
     rates = [rows[case][name].partition(" (")[0] for name in SERVERS]
     assert shown.split(" | ") == ["-" if rate == "not supported" else rate for rate in rates]
@@ -204,9 +232,14 @@ def test_citation_has_version() -> None:
 
 def test_issue_forms_are_valid() -> None:
     """Each issue form has a name, a description and inputs with labels."""
-    forms = [path for path in (ROOT / ".github/ISSUE_TEMPLATE").iterdir() if path.name != "config.yml"]
+    forms = [
+        path for path in (ROOT / ".github/ISSUE_TEMPLATE").iterdir() if path.name != "config.yml"
+    ]
     assert len(forms) == 2
     for form in forms:
         content = yaml.safe_load(form.read_text())
         assert {"name", "description", "body"} <= content.keys()
-        assert all(part["attributes"].get("label") or part["type"] == "markdown" for part in content["body"])
+        assert all(
+            part["attributes"].get("label") or part["type"] == "markdown"
+            for part in content["body"]
+        )

@@ -84,12 +84,18 @@ class Run:
     """Run a service from start to end. Each call has its own trace, numbered by its position in TRACES."""
 
     TRACES = tuple(
-        f"{protocol}-{what}" for protocol in BOTH for what in ("good", "fail", "unknown", "bad", "unsampled")
+        f"{protocol}-{what}"
+        for protocol in BOTH
+        for what in ("good", "fail", "unknown", "bad", "unsampled")
     )
 
     def __init__(self, collector: Collector):
         self.collector = collector
-        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, "LOG_FORMAT": "json", "MAX_CONCURRENCY": 1}
+        settings = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "LOG_FORMAT": "json",
+            "MAX_CONCURRENCY": 1,
+        }
         with (
             gunicorn(ROOT, "tests.template.traced:spanning()", WORKERS=1, **settings) as service,
             grpc.insecure_channel(service.grpc) as channel,
@@ -98,17 +104,25 @@ class Run:
             client = Client(service, channel)
             for protocol in BOTH:
                 self.send_requests(client, protocol)
-                list(pool.map(lambda _, protocol=protocol: client.infer(protocol, "slow"), range(8)))
+                list(
+                    pool.map(lambda _, protocol=protocol: client.infer(protocol, "slow"), range(8))
+                )
             client.post("/own/good", None, "PUT", traceparent=traceparent(98))
             client.post("/v2/health/live", None, "GET", traceparent=traceparent(99))
-            client.call("/inference.GRPCInferenceService/ServerLive", b"", traceparent=traceparent(99))
+            client.call(
+                "/inference.GRPCInferenceService/ServerLive", b"", traceparent=traceparent(99)
+            )
         self.lines = [json.loads(line) for line in service.last_words.splitlines()]
 
     def send_requests(self, client: Client, protocol: str) -> None:
         def headers(what: str, flags: str = "01") -> dict[str, str]:
             name = f"{protocol}-{what}"
             number = self.TRACES.index(name) + 1
-            return {"traceparent": traceparent(number, flags), "tracestate": "vendor=1", "x_request_id": name}
+            return {
+                "traceparent": traceparent(number, flags),
+                "tracestate": "vendor=1",
+                "x_request_id": name,
+            }
 
         client.infer(protocol, "good", **headers("good"))
         client.infer(protocol, "fail", **headers("fail"))
@@ -118,7 +132,9 @@ class Run:
             client.call(INFER, SECRET.encode(), **headers("bad"))
         else:
             tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [SECRET]}
-            client.post("/v2/models/test/infer", json.dumps({"inputs": [tensor]}).encode(), **headers("bad"))
+            client.post(
+                "/v2/models/test/infer", json.dumps({"inputs": [tensor]}).encode(), **headers("bad")
+            )
 
     def spans_of(self, name: str) -> dict[str, Span]:
         """Return the spans of one trace by name."""
@@ -128,7 +144,11 @@ class Run:
         return {span.name: span for span in spans}
 
     def line(self, name: str) -> dict[str, Any]:
-        (line,) = (each for each in self.lines if each.get("request_id") == name and each["logger"] == "app.requests")
+        (line,) = (
+            each
+            for each in self.lines
+            if each.get("request_id") == name and each["logger"] == "app.requests"
+        )
         return line
 
 
@@ -139,7 +159,10 @@ def run() -> Iterator[Run]:
 
 
 STAGES = [f"inference.{stage}_ms" for stage in ("decode", "queue", "predict", "encode")]
-NAMES = {"rest": "POST /v2/models/{name}/infer", "grpc": "inference.GRPCInferenceService/ModelInfer"}
+NAMES = {
+    "rest": "POST /v2/models/{name}/infer",
+    "grpc": "inference.GRPCInferenceService/ModelInfer",
+}
 ATTRIBUTES = {
     "rest": {
         "http.request.method": "POST",
@@ -163,19 +186,27 @@ def test_spans_of_a_call(run: Run, protocol: str) -> None:
     server = spans[NAMES[protocol]]
     assert server.kind == Span.SPAN_KIND_SERVER
     assert (server.parent_span_id.hex(), server.trace_state) == (PARENT, "vendor=1")
-    own = {"inference.model.name": "test", "inference.model.version": "1", "inference.request.id": f"{protocol}-good"}
+    own = {
+        "inference.model.name": "test",
+        "inference.model.version": "1",
+        "inference.request.id": f"{protocol}-good",
+    }
     expected = {**ATTRIBUTES[protocol], **own}
     found = values(server.attributes)
     assert {name: value for name, value in found.items() if name not in STAGES} == expected
     text = (ROOT / "docs/monitoring.md").read_text()
-    assert {*re.findall(r"`(inference\.[\w.]+)`", text)} == {name for name in found if name.startswith("inference.")}
+    assert {*re.findall(r"`(inference\.[\w.]+)`", text)} == {
+        name for name in found if name.startswith("inference.")
+    }
     assert server.status.code == Status.STATUS_CODE_UNSET
     assert spans["own"].parent_span_id == server.span_id
 
 
 def test_span_of_an_own_route(run: Run) -> None:
     """A route of the owner that calls the model has a span with its own method, route and path."""
-    spans = {span.name: span for span in run.collector.spans if span.trace_id == (98).to_bytes(16, "big")}
+    spans = {
+        span.name: span for span in run.collector.spans if span.trace_id == (98).to_bytes(16, "big")
+    }
     assert spans.keys() == {"PUT /own/{word}", "own"}
     found = values(spans["PUT /own/{word}"].attributes)
     expected = {"http.request.method": "PUT", "http.route": "/own/{word}", "url.path": "/own/good"}
@@ -192,7 +223,9 @@ def test_stage_times_add_up(run: Run, protocol: str) -> None:
     seconds = sum(found[name] for name in STAGES) / 1e3
     duration = (server.end_time_unix_nano - server.start_time_unix_nano) / 1e9
     assert seconds == pytest.approx(duration, abs=1e-3)  # the two clocks of a machine drift
-    assert (own.end_time_unix_nano - own.start_time_unix_nano) / 1e6 <= found["inference.predict_ms"] + 1
+    assert (own.end_time_unix_nano - own.start_time_unix_nano) / 1e6 <= found[
+        "inference.predict_ms"
+    ] + 1
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -205,7 +238,8 @@ def test_log_contains_trace(run: Run, protocol: str) -> None:
     (raised,) = (
         each
         for each in run.lines
-        if each["message"] == "predict() raised an exception" and each["request_id"] == f"{protocol}-fail"
+        if each["message"] == "predict() raised an exception"
+        and each["request_id"] == f"{protocol}-fail"
     )
     assert raised["trace_id"] == run.line(f"{protocol}-fail")["trace_id"]
 
@@ -214,19 +248,30 @@ def test_log_contains_trace(run: Run, protocol: str) -> None:
 def test_span_of_a_failed_call(run: Run, protocol: str) -> None:
     """If predict() raises an exception, the span has an error status with its message."""
     span = run.spans_of(f"{protocol}-fail")[NAMES[protocol]]
-    assert (span.status.code, span.status.message) == (Status.STATUS_CODE_ERROR, "ValueError: cannot work")
-    code = {"rest": ("http.response.status_code", 500), "grpc": ("rpc.response.status_code", "INTERNAL")}[protocol]
+    assert (span.status.code, span.status.message) == (
+        Status.STATUS_CODE_ERROR,
+        "ValueError: cannot work",
+    )
+    code = {
+        "rest": ("http.response.status_code", 500),
+        "grpc": ("rpc.response.status_code", "INTERNAL"),
+    }[protocol]
     assert code in values(span.attributes).items()
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-@pytest.mark.parametrize(("what", "rest", "code"), [("unknown", 404, "NOT_FOUND"), ("bad", 400, "INVALID_ARGUMENT")])
+@pytest.mark.parametrize(
+    ("what", "rest", "code"), [("unknown", 404, "NOT_FOUND"), ("bad", 400, "INVALID_ARGUMENT")]
+)
 def test_span_of_a_rejected_call(run: Run, protocol: str, what: str, rest: int, code: str) -> None:
     """A request that is rejected before predict() has a span without an error status, because it is a client error."""
     (server,) = run.spans_of(f"{protocol}-{what}").values()
     assert server.parent_span_id.hex() == PARENT
     assert server.status.code == Status.STATUS_CODE_UNSET
-    expected = {"rest": ("http.response.status_code", rest), "grpc": ("rpc.response.status_code", code)}[protocol]
+    expected = {
+        "rest": ("http.response.status_code", rest),
+        "grpc": ("rpc.response.status_code", code),
+    }[protocol]
     assert expected in values(server.attributes).items()
 
 
@@ -234,7 +279,10 @@ def test_span_of_a_rejected_call(run: Run, protocol: str, what: str, rest: int, 
 def test_unsampled_call_has_no_span(run: Run, protocol: str) -> None:
     """If the client's sampled flag is off, no span is sent. The log still contains the trace."""
     assert not run.spans_of(f"{protocol}-unsampled")
-    assert run.line(f"{protocol}-unsampled")["trace_id"] == f"{run.TRACES.index(f'{protocol}-unsampled') + 1:032x}"
+    assert (
+        run.line(f"{protocol}-unsampled")["trace_id"]
+        == f"{run.TRACES.index(f'{protocol}-unsampled') + 1:032x}"
+    )
 
 
 def test_probes_and_payloads_are_not_traced(run: Run) -> None:
@@ -248,10 +296,17 @@ def test_grpc_service_sends_spans() -> None:
     """`python -m grpc_service` sends its spans before it exits."""
     (port,) = free_ports(1)
     with collecting() as collector:
-        settings = {"HOST": "127.0.0.1", "GRPC_PORT": port, "SHUTDOWN_DELAY_SECONDS": 0, "OTEL_SERVICE_NAME": "mine"}
+        settings = {
+            "HOST": "127.0.0.1",
+            "GRPC_PORT": port,
+            "SHUTDOWN_DELAY_SECONDS": 0,
+            "OTEL_SERVICE_NAME": "mine",
+        }
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.endpoint
         environ = {**os.environ, **{name: str(value) for name, value in settings.items()}}
-        with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environ) as process:
+        with subprocess.Popen(
+            [sys.executable, "-m", "grpc_service"], cwd=ROOT, env=environ
+        ) as process:
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 grpc.channel_ready_future(channel).result(60)
                 with pytest.raises(grpc.RpcError):
@@ -267,7 +322,9 @@ def test_unreachable_collector() -> None:
     (port,) = free_ports(1)
     with (
         gunicorn(
-            ROOT, "tests.template.traced:spanning()", OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}"
+            ROOT,
+            "tests.template.traced:spanning()",
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
         ) as service,
         grpc.insecure_channel(service.grpc) as channel,
     ):

@@ -23,8 +23,17 @@ Run = Callable[..., str]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return run(folder, *command), which returns the output."""
-    identity = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    env = {**os.environ, **identity, "HOME": str(tmp_path), "PATH": f"{BESIDE}{os.pathsep}{os.environ['PATH']}"}
+    identity = {
+        f"GIT_{who}_{what}": "a@example.org"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    env = {
+        **os.environ,
+        **identity,
+        "HOME": str(tmp_path),
+        "PATH": f"{BESIDE}{os.pathsep}{os.environ['PATH']}",
+    }
 
     def run(folder: Path, *command: str) -> str:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
@@ -43,7 +52,9 @@ def commit(run: Run, folder: Path) -> None:
 def template(tmp_path: Path, run: Run) -> Path:
     """Return the current template in a separate repository."""
     folder = tmp_path / "template"
-    listed = run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    listed = run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split(
+        "\0"
+    )
     for name in filter(None, listed):
         if (ROOT / name).is_symlink() or (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +66,15 @@ def template(tmp_path: Path, run: Run) -> Path:
 
 def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     """Changes in linked and rendered files are applied, and the owner's predict.py, custom.py and modules are kept."""
-    run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
+    run(
+        tmp_path,
+        "cruft",
+        "create",
+        str(template),
+        "--no-input",
+        "--extra-context",
+        '{"project_name": "My Model"}',
+    )
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
     commit(run, project)
@@ -66,11 +85,18 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     custom.write_text(custom.read_text().replace("return []", "return [None]"))
     (project / "app/features.py").write_text("HALF = 0.5\n")
     setup = project / "setup.cfg"
-    setup.write_text(setup.read_text().replace("    flask>=3.1\n", "    flask>=3.1\n    scipy>=1\n"))
+    setup.write_text(
+        setup.read_text().replace("    flask>=3.1\n", "    flask>=3.1\n    scipy>=1\n")
+    )
     commit(run, project)
     mine = predict.read_text(), custom.read_text()
 
-    changed = ("app/predict.py", "app/custom.py", "app/rest/routes.py", "{{cookiecutter.project_slug}}/README.md")
+    changed = (
+        "app/predict.py",
+        "app/custom.py",
+        "app/rest/routes.py",
+        "{{cookiecutter.project_slug}}/README.md",
+    )
     for name in changed:
         (template / name).write_text((template / name).read_text() + "\n# News\n")
     (template / "app/news.py").write_text('"""News."""\n')
@@ -89,7 +115,15 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
 
 def test_update_with_conflicts(run: Run, template: Path, tmp_path: Path) -> None:
     """A conflict leaves markers, the template's lock can be checked out, and the version causes no conflict."""
-    run(tmp_path, "cruft", "create", str(template), "--no-input", "--extra-context", '{"project_name": "My Model"}')
+    run(
+        tmp_path,
+        "cruft",
+        "create",
+        str(template),
+        "--no-input",
+        "--extra-context",
+        '{"project_name": "My Model"}',
+    )
     project = tmp_path / "my-model"
     run(project, "git", "init", "--quiet", "--initial-branch", "main")
     commit(run, project)
@@ -105,14 +139,20 @@ def test_update_with_conflicts(run: Run, template: Path, tmp_path: Path) -> None
 
     run(project, "cruft", "update", "--skip-apply-ask")
     assert "UU app/version.py" in run(project, "git", "status", "--short")
-    conflict = '<<<<<<< ours\n__version__ = "5.0.0"\n=======\n__version__ = "0.9.0"\n>>>>>>> theirs\n'
+    conflict = (
+        '<<<<<<< ours\n__version__ = "5.0.0"\n=======\n__version__ = "0.9.0"\n>>>>>>> theirs\n'
+    )
     assert conflict in service.read_text()
 
     run(project, "git", "reset", "--quiet", "--hard")
     run(project, "make", "version", f"VERSION={__version__}")
     commit(run, project)
     run(project, "cruft", "update", "--skip-apply-ask")
-    unmerged = [line for line in run(project, "git", "status", "--short").splitlines() if line.startswith("UU")]
+    unmerged = [
+        line
+        for line in run(project, "git", "status", "--short").splitlines()
+        if line.startswith("UU")
+    ]
     assert unmerged == ["UU deploy/requirements.txt"]
     run(project, "git", "checkout", "--theirs", "deploy/requirements.txt")
     assert lock.read_text() == theirs

@@ -21,7 +21,11 @@ ANSWERS = {
     "model_version": "3",
 }
 WORDS = [f"{name}={answer}" for name, answer in ANSWERS.items()]
-QUESTIONS = [name for name in json.loads((ROOT / "cookiecutter.json").read_text()) if not name.startswith("_")]
+QUESTIONS = [
+    name
+    for name in json.loads((ROOT / "cookiecutter.json").read_text())
+    if not name.startswith("_")
+]
 
 Files = dict[str, bytes]
 Bake = Callable[..., Files]
@@ -32,16 +36,39 @@ def bake(tmp_path_factory: pytest.TempPathFactory) -> Bake:
     """Return bake(*arguments, folder, config, typed): the files of the generated project by path."""
     home = tmp_path_factory.mktemp("home")
 
-    def run(*arguments: str, folder: str = "many-ways", config: dict[str, Any] | None = None, typed: str = "") -> Files:
+    def run(
+        *arguments: str,
+        folder: str = "many-ways",
+        config: dict[str, Any] | None = None,
+        typed: str = "",
+    ) -> Files:
         here = tmp_path_factory.mktemp("here")
         folders = {"cookiecutters_dir": str(home / "templates"), "replay_dir": str(home / "replay")}
         (here / "config.yaml").write_text(json.dumps(folders | (config or {})))
-        command = [sys.executable, "-m", "cookiecutter", str(ROOT), "--config-file", "config.yaml", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "cookiecutter",
+            str(ROOT),
+            "--config-file",
+            "config.yaml",
+            *arguments,
+        ]
         env = {**os.environ, "HOME": str(home)}
-        done = subprocess.run(command, cwd=here, env=env, input=typed, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=here, env=env, input=typed, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout + done.stderr
-        found = {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("*") if path.is_file()}
-        return {name.removeprefix(f"{folder}/"): text for name, text in found.items() if name != "config.yaml"}
+        found = {
+            str(path.relative_to(here)): path.read_bytes()
+            for path in here.rglob("*")
+            if path.is_file()
+        }
+        return {
+            name.removeprefix(f"{folder}/"): text
+            for name, text in found.items()
+            if name != "config.yaml"
+        }
 
     return run
 

@@ -39,7 +39,9 @@ def release(project: Path) -> dict[str, Any]:
 
 
 def script(project: Path, job: str, step: str) -> str:
-    (found,) = (each["run"] for each in release(project)["jobs"][job]["steps"] if each.get("name") == step)
+    (found,) = (
+        each["run"] for each in release(project)["jobs"][job]["steps"] if each.get("name") == step
+    )
     return found
 
 
@@ -47,16 +49,23 @@ def run(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]
     """Run a script like GitHub runs a step: with bash, which stops at the first failure."""
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
-    return subprocess.run(command, cwd=folder, env={**env, "PATH": path}, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=folder, env={**env, "PATH": path}, capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("of", ["root", "project"])
 def test_linters_find_nothing(project: Path, of: str) -> None:
     """zizmor reports no security findings, and the files are valid for GitHub's schemas."""
     folder = (ROOT if of == "root" else project) / ".github"
-    done = subprocess.run([BESIDE / "zizmor", "--offline", "--quiet", folder], capture_output=True, text=True)
+    done = subprocess.run(
+        [BESIDE / "zizmor", "--offline", "--quiet", folder], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout
-    for schema, pattern in {"vendor.github-workflows": "workflows/*", "vendor.dependabot": "dependabot.yml"}.items():
+    for schema, pattern in {
+        "vendor.github-workflows": "workflows/*",
+        "vendor.dependabot": "dependabot.yml",
+    }.items():
         if files := list(folder.glob(pattern)):
             command = [BESIDE / "check-jsonschema", "--builtin-schema", schema, *files]
             done = subprocess.run(command, capture_output=True, text=True)
@@ -66,7 +75,10 @@ def test_linters_find_nothing(project: Path, of: str) -> None:
 @pytest.mark.parametrize("of", ["root", "project"])
 def test_actions_are_pinned(project: Path, of: str) -> None:
     """Every action is pinned to a commit with its version in a comment. Each action has one commit."""
-    texts = [each.read_text() for each in ((ROOT if of == "root" else project) / ".github/workflows").iterdir()]
+    texts = [
+        each.read_text()
+        for each in ((ROOT if of == "root" else project) / ".github/workflows").iterdir()
+    ]
     uses = [line for text in texts for line in text.splitlines() if "uses:" in line]
     assert uses
     for line in uses:
@@ -83,8 +95,12 @@ def test_permissions_are_minimal(project: Path) -> None:
     assert rights.pop("push") == {"packages": "write", "id-token": "write", "attestations": "write"}
     assert set(map(str, rights.values())) == {"{'contents': 'read'}"}
     assert [job.get("needs") for job in workflow["jobs"].values()] == [None, "test", "image"]
-    assert not [step for step in workflow["jobs"]["push"]["steps"] if "checkout" in step.get("uses", "")]
-    assert yaml.safe_load((project / ".github/workflows/ci.yml").read_text())["permissions"] == {"contents": "read"}
+    assert not [
+        step for step in workflow["jobs"]["push"]["steps"] if "checkout" in step.get("uses", "")
+    ]
+    assert yaml.safe_load((project / ".github/workflows/ci.yml").read_text())["permissions"] == {
+        "contents": "read"
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,7 +134,9 @@ def test_image_is_pushed(project: Path, tmp_path: Path, repository: str, image: 
     assert f"push --quiet {image}:1.2.3_4" in commands
     assert (tmp_path / "output.txt").read_text() == f"name={image}\ndigest=sha256:{1:064d}\n"
     upgrade = (tmp_path / "summary.txt").read_text()
-    assert upgrade.endswith(f" deploy/helm --set image.repository={image},image.digest=sha256:{1:064d}\n")
+    assert upgrade.endswith(
+        f" deploy/helm --set image.repository={image},image.digest=sha256:{1:064d}\n"
+    )
     assert run(tmp_path, script(project, "push", "Push"), **env, PUSHED="1").returncode != 0
 
 
@@ -130,10 +148,16 @@ def test_rejects_tag_of_another_version(project: Path) -> None:
     assert subprocess.run(["make", "-C", project, "version", "VERSION=12.0.3-rc.1"]).returncode == 0
     assert run(project, text, GITHUB_REF_NAME="v12.0.3-rc.1").returncode == 0
     for version in ("0.0.1", "0.0.2"):  # these are parts of 127.0.0.1
-        assert subprocess.run(["make", "-C", project, "version", f"VERSION={version}"]).returncode == 0
+        assert (
+            subprocess.run(["make", "-C", project, "version", f"VERSION={version}"]).returncode == 0
+        )
         assert "127.0.0.1:8080" in (project / "README.md").read_text()
         assert f":{version} ." in (project / "README.md").read_text()
-    named = [path for path in (project / "deploy").rglob("*") if path.is_file() and "0.1.0" in path.read_text()]
+    named = [
+        path
+        for path in (project / "deploy").rglob("*")
+        if path.is_file() and "0.1.0" in path.read_text()
+    ]
     assert not named
     assert subprocess.run(["make", "-C", project, "version"], capture_output=True).returncode != 0
 

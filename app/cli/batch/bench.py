@@ -22,14 +22,52 @@ Examples:
   PROGRAM bench --json | jq .latency_ms.p99
 """,
 )
-@click.option("--seconds", type=click.FloatRange(0.1), default=10, show_default=True, help="Seconds to measure.")
-@click.option("--warm-up", type=click.FloatRange(0), default=1, show_default=True, help="Seconds before measuring.")
-@click.option("--concurrency", type=click.IntRange(1, 4096), default=8, show_default=True, help="Concurrent requests.")
-@click.option("--processes", type=click.IntRange(1, 256), help="Client processes.  [default: half of the CPU cores]")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Requests per second.  [default: unlimited]")
-@click.option("--input", "path", type=PATH, help="File with a JSON request.  [default: made from METADATA]")
-@click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Image file for a latency histogram. Needs matplotlib.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=10,
+    show_default=True,
+    help="Seconds to measure.",
+)
+@click.option(
+    "--warm-up",
+    type=click.FloatRange(0),
+    default=1,
+    show_default=True,
+    help="Seconds before measuring.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 4096),
+    default=8,
+    show_default=True,
+    help="Concurrent requests.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    help="Client processes.  [default: half of the CPU cores]",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Requests per second.  [default: unlimited]",
+)
+@click.option(
+    "--input", "path", type=PATH, help="File with a JSON request.  [default: made from METADATA]"
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.001),
+    default=60,
+    show_default=True,
+    help="Seconds per request.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False),
+    help="Image file for a latency histogram. Needs matplotlib.",
+)
 @transport_option("rest-json")
 @service_options
 @json_option
@@ -42,7 +80,9 @@ def command(service: ServiceClient, as_json: bool, plot: str | None, **options: 
     The command warns if this client was the bottleneck, not the service. The exit status is 1 if a request failed.
     """
     if plot and not find_spec("matplotlib"):
-        raise Failure(f"--plot needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN)
+        raise Failure(
+            f"--plot needs matplotlib. Run {sys.executable} -m pip install matplotlib", BROKEN
+        )
     from app.cli.batch import load
 
     plan = load.make_plan(service, **options)
@@ -51,7 +91,9 @@ def command(service: ServiceClient, as_json: bool, plot: str | None, **options: 
     if as_json:
         show_json(found)
     else:
-        requests = f"{found['requests']:,} in {found['seconds']:.1f} s, {found['rate']:,.0f} per second"
+        requests = (
+            f"{found['requests']:,} in {found['seconds']:.1f} s, {found['rate']:,.0f} per second"
+        )
         times = [(name, f"{value:.3g} ms") for name, value in found["latency_ms"].items()]
         show_table([("requests", requests), *times, ("errors", f"{found['errors']:,}")])
         for text, count in found["error_kinds"].items():

@@ -16,7 +16,13 @@ from app.codecs.strings import text_list
 from app.inference.example import apply_declarations
 from app.protocol.datatypes import bytes_array, datatype_of, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, ResponseOutput
+from app.protocol.types import (
+    InferenceRequest,
+    MetadataTensor,
+    ModelMetadata,
+    RequestInput,
+    ResponseOutput,
+)
 
 # Texts that represent a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
@@ -31,18 +37,32 @@ class ColumnMapping:
     provided that their number equals the number of values per row. Raise Failure if a column is missing.
     """
 
-    def __init__(self, head: pa.Table, model: ModelMetadata, optional: Container[str], chosen: Sequence[str]):
-        candidates = list(chosen) or ([CONTENTS] if CONTENTS in head.column_names else head.column_names)
+    def __init__(
+        self, head: pa.Table, model: ModelMetadata, optional: Container[str], chosen: Sequence[str]
+    ):
+        candidates = list(chosen) or (
+            [CONTENTS] if CONTENTS in head.column_names else head.column_names
+        )
         if unknown := [name for name in candidates if name not in head.column_names]:
-            raise Failure(f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.')
+            raise Failure(
+                f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.'
+            )
         columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
         if not any(columns.values()):
             if len(model.inputs) == 1:
-                columns = {model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)}
+                columns = {
+                    model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)
+                }
             elif len(chosen) == len(model.inputs):
-                columns = {each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)}
-        if missing := [name for name, found in columns.items() if not found and name not in optional]:
-            raise Failure(f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.')
+                columns = {
+                    each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)
+                }
+        if missing := [
+            name for name, found in columns.items() if not found and name not in optional
+        ]:
+            raise Failure(
+                f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.'
+            )
         used = {column for found in columns.values() for column in found}
         self.inputs = [(each, columns[each.name]) for each in model.inputs if columns[each.name]]
         self.unused = [name for name in head.column_names if name not in used]
@@ -73,16 +93,22 @@ def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[
     return expected if sorted(expected) == sorted(found) else []
 
 
-def _columns_of_only_input(head: pa.Table, tensor: MetadataTensor, candidates: list[str]) -> list[str]:
+def _columns_of_only_input(
+    head: pa.Table, tensor: MetadataTensor, candidates: list[str]
+) -> list[str]:
     """Return all columns or all numeric columns, whichever number equals the input's number of values per row."""
     width = _width(tensor)
-    numeric = [name for name in candidates if tensor.datatype != "BYTES" and _has_numbers(head[name])]
+    numeric = [
+        name for name in candidates if tensor.datatype != "BYTES" and _has_numbers(head[name])
+    ]
     is_one_array = len(candidates) == 1 and is_list(head[candidates[0]].type)
     for found in (candidates, numeric):
         if found and (is_one_array or width in (None, len(found))):
             return found
     got = f"{len(numeric)} with numbers in {_join(candidates)}"
-    raise Failure(f'Input "{tensor.name}": expected {width} columns, got {got}. Select with --columns.')
+    raise Failure(
+        f'Input "{tensor.name}": expected {width} columns, got {got}. Select with --columns.'
+    )
 
 
 def _has_numbers(column: pa.ChunkedArray) -> bool:
@@ -103,7 +129,9 @@ def _join(names: Sequence[str]) -> str:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
@@ -117,7 +145,9 @@ def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
         column = column.flatten()
     values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     try:
-        array = to_texts(values, tensor) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
+        array = (
+            to_texts(values, tensor) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
+        )
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidInput("invalid value", expected=tensor.datatype, got=str(error)) from None
     return array.reshape(shape)
@@ -134,7 +164,9 @@ def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     if is_text:
         values = pc.utf8_trim_whitespace(values)
         values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
-    numbers = values.cast(target, safe=not is_float)  # floats can be rounded, integers must be exact
+    numbers = values.cast(
+        target, safe=not is_float
+    )  # floats can be rounded, integers must be exact
     if is_float and is_text:
         overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
         if pc.any(overflows).as_py():
@@ -183,7 +215,10 @@ def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str,
 
 def _values(output: ResponseOutput, format_name: str) -> pa.Array:
     """Return the values as text or numbers. Parquet keeps types: BYTES with content type `bytes` or none are binary."""
-    array, content_type = output.wire_data(is_binary=False).ravel(), output.parameters.get("content_type")
+    array, content_type = (
+        output.wire_data(is_binary=False).ravel(),
+        output.parameters.get("content_type"),
+    )
     is_parquet = format_name == "parquet"
     if is_parquet and content_type == DatetimeCodec.ContentType:
         return pa.array(decode_datetimes(output), from_pandas=True)
@@ -196,5 +231,7 @@ def _values(output: ResponseOutput, format_name: str) -> pa.Array:
     if format_name == "jsonl" and array.dtype.kind == "f":
         if np.isinf(array).any():
             raise InvalidInput("JSON cannot represent Infinity")
-        values = values.cast(pa.string()).cast(pa.float64())  # write FP32 0.1 as 0.1, not as 0.10000000149011612
+        values = values.cast(pa.string()).cast(
+            pa.float64()
+        )  # write FP32 0.1 as 0.1, not as 0.10000000149011612
     return values

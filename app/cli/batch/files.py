@@ -35,14 +35,25 @@ class Source:
     The file is open until `tables` ends or is closed. Raise Failure if the file cannot be read or is empty.
     """
 
-    def __init__(self, paths: Sequence[str], kind: str | None, batch_rows: int, delimiter: str, na_value: str | None):
+    def __init__(
+        self,
+        paths: Sequence[str],
+        kind: str | None,
+        batch_rows: int,
+        delimiter: str,
+        na_value: str | None,
+    ):
         self.paths, self.path, self.delimiter, self.na_value = paths, paths[0], delimiter, na_value
         self.total: int | None = None
         self.format = kind or format_of(self.path) or ""
         if self.format not in FORMATS:
-            raise Failure(f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}.")
+            raise Failure(
+                f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}."
+            )
         if len(paths) > 1 and self.format != "image":
-            raise Failure(f"{paths[1]}: too many files. Expected one file of rows, or several files for a BYTES input.")
+            raise Failure(
+                f"{paths[1]}: too many files. Expected one file of rows, or several files for a BYTES input."
+            )
         self.batch_rows = 1 if self.format == "image" else batch_rows
         self.tables = self._read()
         self.head: pa.Table = next(self.tables, None)
@@ -82,8 +93,12 @@ class Source:
     def _read_csv(self, rows: int) -> Iterator[pa.Table]:
         """Yield text columns. Values are converted later, to the datatype of their input."""
         with self._open() as stream:
-            header = next((line for line in stream if line.strip()), b"").decode("utf-8-sig", "replace")
-            names = [name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())]
+            header = next((line for line in stream if line.strip()), b"").decode(
+                "utf-8-sig", "replace"
+            )
+            names = [
+                name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())
+            ]
             if len(set(names)) < max(len(names), 1):
                 raise ValueError("invalid header. Expected a different name for each column")
             if not stream.peek(1):
@@ -91,9 +106,16 @@ class Source:
             parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
             parsing.ignore_empty_lines = len(names) > 1  # with one column, an empty line is a row
             conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-            conversion.null_values, conversion.strings_can_be_null = [self.na_value or ""], self.na_value is not None
-            reading = arrow_csv.ReadOptions(column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False)
-            for batch in arrow_csv.open_csv(pa.PythonFile(stream, "r"), reading, parsing, conversion):
+            conversion.null_values, conversion.strings_can_be_null = (
+                [self.na_value or ""],
+                self.na_value is not None,
+            )
+            reading = arrow_csv.ReadOptions(
+                column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False
+            )
+            for batch in arrow_csv.open_csv(
+                pa.PythonFile(stream, "r"), reading, parsing, conversion
+            ):
                 yield pa.Table.from_batches([batch])
 
     def _read_jsonl(self, rows: int) -> Iterator[pa.Table]:
@@ -140,7 +162,9 @@ class Output:
         self.format = kind or format_of(str(path)) or ("csv" if self.is_stdout else "")
         if self.format not in OUTPUT_FORMATS:
             known = ", ".join(OUTPUT_FORMATS)
-            raise click.UsageError(f"{path}: unknown format. Use --output-format with one of {known}.")
+            raise click.UsageError(
+                f"{path}: unknown format. Use --output-format with one of {known}."
+            )
         is_regular = not self.is_stdout and (path.is_file() or not path.exists())
         self.part = path.with_name(f"{path.name}.part") if is_regular else None
         if self.format == "parquet" and not self.part:
@@ -157,7 +181,9 @@ class Output:
         Raise InvalidInput if the format cannot represent a value, and Failure if two columns have the same name.
         """
         if twice := [name for name in kept.column_names if name in columns]:
-            raise Failure(f'--keep-columns: "{twice[0]}" is also an output. Rename the column in the file.')
+            raise Failure(
+                f'--keep-columns: "{twice[0]}" is also an output. Rename the column in the file.'
+            )
         try:
             table = pa.table({**{name: kept[name] for name in kept.column_names}, **columns})
             if self.format == "jsonl":
@@ -174,7 +200,10 @@ class Output:
             self.file.write(rows)
             return
         if self.writer is None:
-            types = {each.name: pa.string() if pa.types.is_null(each.type) else each.type for each in rows.schema}
+            types = {
+                each.name: pa.string() if pa.types.is_null(each.type) else each.type
+                for each in rows.schema
+            }
             self.schema = pa.schema(types)
             if self.format == "parquet":
                 self.writer = pq.ParquetWriter(self.file, self.schema)
@@ -190,7 +219,9 @@ class Output:
         """Close the file. It contains the rows written so far."""
         if self.file is None or self.file.closed:
             return
-        with nullcontext() if self.is_stdout else self.file:  # close the file even if the disk is full
+        with (
+            nullcontext() if self.is_stdout else self.file
+        ):  # close the file even if the disk is full
             if self.writer is not None:
                 self.writer.close()
             self.file.flush()

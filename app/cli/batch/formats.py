@@ -5,8 +5,16 @@ from pathlib import Path
 DELIMITERS = [",", ";", "|", "tab"]  # of CSV
 OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
 FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # image: any file for a BYTES input
-SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".npy": "npy"}
-SUFFIXES |= dict.fromkeys([".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"], "image")
+SUFFIXES = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".npy": "npy",
+}
+SUFFIXES |= dict.fromkeys(
+    [".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"], "image"
+)
 
 
 def format_of(path: str) -> str | None:

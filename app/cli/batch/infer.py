@@ -22,21 +22,69 @@ Examples:
 """,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("-o", "--output", default="-", metavar="FILE", help="File for the results.  [default: stdout]")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), help="Format of FILE.  [default: by its name]")
-@click.option("--output-format", type=click.Choice(OUTPUT_FORMATS), help="Output format.  [default: by name, or csv]")
 @click.option(
-    "--delimiter", type=click.Choice(DELIMITERS), default=",", metavar="[, ; | tab]", help="CSV delimiter. [default: ,]"
+    "-o", "--output", default="-", metavar="FILE", help="File for the results.  [default: stdout]"
 )
-@click.option("--na-value", metavar="TEXT", help="Missing value in CSV, such as NA.  [default: none]")
-@click.option("--columns", metavar="A,B,...", help="Columns for the inputs, by name or in order.  [default: all]")
-@click.option("--keep-columns", is_flag=True, help="Write the columns that no input takes, before the results.")
-@click.option("--batch-size", type=click.IntRange(1), metavar="ROWS", help="Rows per request.  [default: about 1 MiB]")
-@click.option("--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, help="Concurrent requests.")
-@click.option("--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request.")
-@click.option("--timeout", type=click.FloatRange(0.001), default=60, show_default=True, help="Seconds per request.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    help="Format of FILE.  [default: by its name]",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(OUTPUT_FORMATS),
+    help="Output format.  [default: by name, or csv]",
+)
+@click.option(
+    "--delimiter",
+    type=click.Choice(DELIMITERS),
+    default=",",
+    metavar="[, ; | tab]",
+    help="CSV delimiter. [default: ,]",
+)
+@click.option(
+    "--na-value", metavar="TEXT", help="Missing value in CSV, such as NA.  [default: none]"
+)
+@click.option(
+    "--columns",
+    metavar="A,B,...",
+    help="Columns for the inputs, by name or in order.  [default: all]",
+)
+@click.option(
+    "--keep-columns",
+    is_flag=True,
+    help="Write the columns that no input takes, before the results.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    metavar="ROWS",
+    help="Rows per request.  [default: about 1 MiB]",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 256),
+    default=4,
+    show_default=True,
+    help="Concurrent requests.",
+)
+@click.option(
+    "--retries", type=click.IntRange(0), default=8, show_default=True, help="Retries of a request."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.001),
+    default=60,
+    show_default=True,
+    help="Seconds per request.",
+)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first request that fails.")
-@click.option("--skip-failed", is_flag=True, help="Write failed rows to OUTPUT.failed, and the others to the output.")
+@click.option(
+    "--skip-failed",
+    is_flag=True,
+    help="Write failed rows to OUTPUT.failed, and the others to the output.",
+)
 @transport_option("rest-binary")
 @service_options
 @json_option
@@ -59,7 +107,9 @@ def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> N
     if options["as_json"] and options["output"] == "-":
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
     if options["skip_failed"] and options["output"] == "-":
-        raise click.UsageError("--skip-failed needs a name for the file of failed rows. Add --output FILE.")
+        raise click.UsageError(
+            "--skip-failed needs a name for the file of failed rows. Add --output FILE."
+        )
     try:
         Job(files, service, **options).run()
     except OSError as error:

@@ -36,7 +36,10 @@ FAULT = "Rows {first} to {last}: {error}"
 
 def default_batch(model: ModelMetadata) -> int:
     """Return the number of rows in a request of about 1 MiB."""
-    sizes = [(datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:])) for each in model.inputs]
+    sizes = [
+        (datatype_of(each.datatype).size or TEXT_BYTES) * prod(map(abs, each.shape[1:]))
+        for each in model.inputs
+    ]
     return max(1, min(MAX_ROWS, REQUEST_BYTES // max(sum(sizes), 1)))
 
 
@@ -45,7 +48,9 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def map_in_order(pool: Executor, function: Any, items: Iterable[Any], limit: int) -> Iterator[tuple[Any, Future[Any]]]:
+def map_in_order(
+    pool: Executor, function: Any, items: Iterable[Any], limit: int
+) -> Iterator[tuple[Any, Future[Any]]]:
     """Submit the items, at most `limit` ahead, and yield each with its future in order."""
     window: deque[tuple[Any, Future[Any]]] = deque()
     for item in items:
@@ -66,22 +71,32 @@ class Job:
         self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
         delimiter = "\t" if options["delimiter"] == "tab" else options["delimiter"]
         with ExitStack() as stack:
-            self.output = stack.enter_context(closing(Output(Path(options["output"]), options["output_format"], files)))
+            self.output = stack.enter_context(
+                closing(Output(Path(options["output"]), options["output_format"], files))
+            )
             model, optional = read_model(service)
             self.outputs = model.outputs
             batch_rows = options["batch_size"] or default_batch(model)
-            self.source = Source(files, options["format_name"], batch_rows, delimiter, options["na_value"])
+            self.source = Source(
+                files, options["format_name"], batch_rows, delimiter, options["na_value"]
+            )
             stack.enter_context(closing(self.source.tables))
             self.failed_output: Output | None = None
             if options["skip_failed"]:
                 kind = self.source.format if self.source.format in OUTPUT_FORMATS else "jsonl"
                 failed_path = self.output.path.with_name(f"{self.output.path.stem}.failed.{kind}")
-                self.failed_output = stack.enter_context(closing(Output(failed_path, kind, files, delimiter)))
-            chosen = [name.strip() for name in (options["columns"] or "").split(",") if name.strip()]
+                self.failed_output = stack.enter_context(
+                    closing(Output(failed_path, kind, files, delimiter))
+                )
+            chosen = [
+                name.strip() for name in (options["columns"] or "").split(",") if name.strip()
+            ]
             self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
             self.kept = self.mapping.unused if options["keep_columns"] else []
             connect = partial(open_transport, service, model.name, options["timeout"])
-            transports = [stack.enter_context(closing(connect())) for _ in range(options["concurrency"])]
+            transports = [
+                stack.enter_context(closing(connect())) for _ in range(options["concurrency"])
+            ]
             self.client = Client(transports, options["retries"])
             self.resources = stack.pop_all()  # closed by run()
 
@@ -103,8 +118,12 @@ class Job:
 
     def _send_all(self, pool: Executor) -> None:
         # Twice as many items as threads, so that a slow request does not block the others.
-        results = map_in_order(pool, self._infer, self.source.batches(), 2 * self.options["concurrency"])
-        with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        results = map_in_order(
+            pool, self._infer, self.source.batches(), 2 * self.options["concurrency"]
+        )
+        with Progress(
+            console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        ) as bar:
             task = bar.add_task("", total=self.source.total)
             for table, encoded in results:
                 self._write_results(table, encoded)
@@ -141,7 +160,9 @@ class Job:
         if self.options["fail_fast"]:
             raise Failure(FAULT.format(**fault))
         if self.failed_output:
-            rows = table.select([name for name in table.column_names if name not in (CONTENTS, ERROR)])
+            rows = table.select(
+                [name for name in table.column_names if name not in (CONTENTS, ERROR)]
+            )
             rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
             self.failed_output.write(self.failed_output.encode(rows, {}))
         self.failed += len(table)
@@ -151,13 +172,24 @@ class Job:
         seconds = time.monotonic() - self.begun
         failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
         if self.options["as_json"]:
-            found = {"rows": self.rows, "failed": self.failed, "seconds": seconds, "output": str(self.output.path)}
+            found = {
+                "rows": self.rows,
+                "failed": self.failed,
+                "seconds": seconds,
+                "output": str(self.output.path),
+            }
             show_json({**found, "failed_rows": failed_path, "faults": self.faults})
         else:
             rate = self.rows / seconds
-            click.echo(f"{format_count(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
+            click.echo(
+                f"{format_count(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True
+            )
         for fault in self.faults:
             click.echo(FAULT.format(**fault), err=True)
         if self.failed:
-            where = f"Failed rows: {failed_path}." if failed_path else f"Other results: {self.output.part or 'stdout'}."
+            where = (
+                f"Failed rows: {failed_path}."
+                if failed_path
+                else f"Other results: {self.output.part or 'stdout'}."
+            )
             raise Failure(f"{format_count(self.failed, 'row')} failed. {where}")

@@ -71,7 +71,9 @@ def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan
     connect = partial(open_transport, service, model.name, options["timeout"])
     with closing(connect()) as transport:
         try:
-            request = read_request(path.read_bytes() if path else write_json(make_example(model, optional)))
+            request = read_request(
+                path.read_bytes() if path else write_json(make_example(model, optional))
+            )
             apply_declarations(request.inputs, model.inputs)
             body, headers = transport.encode(request)
             transport.send(body, headers)
@@ -88,7 +90,9 @@ def run(plan: Plan) -> Outcome:
     try:
         with context.Manager() as manager, ProcessPoolExecutor(plan.processes, context) as pool:
             start = manager.Barrier(plan.processes + 1)
-            parts = [pool.submit(_run_process, plan, number, start) for number in range(plan.processes)]
+            parts = [
+                pool.submit(_run_process, plan, number, start) for number in range(plan.processes)
+            ]
             start.wait(START_SECONDS)
             for part in parts:
                 outcome.add(part.result())
@@ -103,7 +107,9 @@ def _run_process(plan: Plan, number: int, start: Any) -> Outcome:
     slots = itertools.count(number, plan.processes)
     start.wait(START_SECONDS)
     begin = time.monotonic() + plan.warm_up
-    with ThreadPool(connections) as pool:  # unlike ThreadPoolExecutor, it does not wait for threads after Ctrl-C
+    with ThreadPool(
+        connections
+    ) as pool:  # unlike ThreadPoolExecutor, it does not wait for threads after Ctrl-C
         parts = pool.starmap_async(_run_thread, [(plan, begin, slots)] * connections)
         time.sleep(plan.warm_up)
         used = time.process_time()
@@ -142,7 +148,9 @@ def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     """Return the object for --json."""
     times = np.array(outcome.latencies or [0.0]) * 1e3
     seconds = max(plan.seconds, outcome.last)
-    percentiles = {name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()}
+    percentiles = {
+        name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()
+    }
     return {
         "processes": plan.processes,
         "seconds": round(seconds, 3),
@@ -164,5 +172,10 @@ def plot(outcome: Outcome, path: str) -> None:
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64).tolist())
-    axes.set(xscale="log", xlabel="ms", ylabel="requests", title=f"p99: {np.percentile(times, 99):.3g} ms")
+    axes.set(
+        xscale="log",
+        xlabel="ms",
+        ylabel="requests",
+        title=f"p99: {np.percentile(times, 99):.3g} ms",
+    )
     figure.savefig(path, dpi=150)

@@ -52,25 +52,42 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
 def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
     """Return the metadata of the model and the names of the optional inputs. Raise Failure if this is not possible."""
     is_grpc = service.transport == "grpc"
-    name = service.model or service.model_name(_call(service, "RepositoryIndex").get("models", []) if is_grpc else None)
+    name = service.model or service.model_name(
+        _call(service, "RepositoryIndex").get("models", []) if is_grpc else None
+    )
     path = service.model_path(name)
     found = _call(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
     try:
-        inputs, outputs = (list(map(_read_tensor, each)) for each in (found["inputs"], found.get("outputs", ())))
+        inputs, outputs = (
+            list(map(_read_tensor, each)) for each in (found["inputs"], found.get("outputs", ()))
+        )
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
     optional: set[str] = set()
-    with suppress(Failure, LookupError, TypeError):  # other servers may not support the model configuration
-        config = _call(service, "ModelConfig", name=name)["config"] if is_grpc else service.get(f"{path}/config")
+    with suppress(
+        Failure, LookupError, TypeError
+    ):  # other servers may not support the model configuration
+        config = (
+            _call(service, "ModelConfig", name=name)["config"]
+            if is_grpc
+            else service.get(f"{path}/config")
+        )
         optional = {each["name"] for each in config["input"] if each.get("optional")}
     return ModelMetadata(name, "", "", inputs, outputs), optional
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
-    parameters = (head.get("parameters") or {}).items()  # over gRPC, each value is an InferParameter
-    found = {name: each.get("string_param") if isinstance(each, dict) else each for name, each in parameters}
+    parameters = (
+        head.get("parameters") or {}
+    ).items()  # over gRPC, each value is an InferParameter
+    found = {
+        name: each.get("string_param") if isinstance(each, dict) else each
+        for name, each in parameters
+    }
     shape = [int(size) for size in head["shape"]]
-    return MetadataTensor(head["name"], head["datatype"], shape, found.get("content_type"), found.get("missing"))
+    return MetadataTensor(
+        head["name"], head["datatype"], shape, found.get("content_type"), found.get("missing")
+    )
 
 
 def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
@@ -121,7 +138,9 @@ class RestTransport:
 
     def close(self) -> None:
         """Disconnect. A request of another thread fails."""
-        with suppress(OSError):  # the server has disconnected, or another thread has closed the socket
+        with suppress(
+            OSError
+        ):  # the server has disconnected, or another thread has closed the socket
             if sock := self.connection.sock:
                 sock.shutdown(socket.SHUT_RDWR)
         self.connection.close()
@@ -130,7 +149,9 @@ class RestTransport:
 class GrpcTransport:
     """One gRPC connection."""
 
-    def __init__(self, service: ServiceClient, model: str, timeout: float, method: str = "ModelInfer"):
+    def __init__(
+        self, service: ServiceClient, model: str, timeout: float, method: str = "ModelInfer"
+    ):
         self.channel = open_channel(service)
         self.call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
         self.model, self.timeout, self.metadata = model, timeout, [*service.headers.items()]
@@ -169,7 +190,9 @@ def open_channel(service: ServiceClient) -> grpc.Channel:
         return grpc.insecure_channel(address.netloc, options)
     files = (service.pinned or service.cacert, service.cert_key or service.cert, service.cert)
     roots, key, cert = (path.read_bytes() if path else None for path in files)
-    return grpc.secure_channel(address.netloc, grpc.ssl_channel_credentials(roots, key, cert), options)
+    return grpc.secure_channel(
+        address.netloc, grpc.ssl_channel_credentials(roots, key, cert), options
+    )
 
 
 Transport = RestTransport | GrpcTransport
@@ -177,7 +200,9 @@ Transport = RestTransport | GrpcTransport
 
 def open_transport(service: ServiceClient, model: str, timeout: float) -> Transport:
     """Return a new connection for requests to the model."""
-    return (GrpcTransport if service.transport == "grpc" else RestTransport)(service, model, timeout)
+    return (GrpcTransport if service.transport == "grpc" else RestTransport)(
+        service, model, timeout
+    )
 
 
 class Client:

@@ -42,7 +42,9 @@ def rest_binary(name: str, x: np.ndarray, y: np.ndarray) -> BentoCase:
         equal(np.frombuffer(body, "<f4"), y)
 
     case = by_name[name]
-    made = BentoCase(name, case.title, "http", case.model, x.tobytes(), check, route=f"{case.model}_bytes")
+    made = BentoCase(
+        name, case.title, "http", case.model, x.tobytes(), check, route=f"{case.model}_bytes"
+    )
     return replace(made, content_type="application/octet-stream")
 
 

@@ -14,7 +14,9 @@ from benchmarks.servers import models
 
 FP32 = Annotated[np.ndarray, DType("float32")]
 Octets = Annotated[bytes, ContentType("application/octet-stream")]
-logging.getLogger("bentoml").setLevel(logging.WARNING)  # like the other servers. It has no setting for this
+logging.getLogger("bentoml").setLevel(
+    logging.WARNING
+)  # like the other servers. It has no setting for this
 
 
 class Output(bentoml.IODescriptor):

@@ -20,14 +20,18 @@ from app.protocol.types import MetadataTensor, ModelMetadata
 CHANNELS = [3, 32, 64, 128]
 CLASSES, SIDE = 10, 224
 # The convolutions: channels of the input and of the output, and the stride.
-LAYERS = [layer for taken, given in pairwise(CHANNELS) for layer in ((taken, given, 2), (given, given, 1))]
+LAYERS = [
+    layer for taken, given in pairwise(CHANNELS) for layer in ((taken, given, 2), (given, given, 1))
+]
 # Numbers of rows of the requests.
 ROWS = (1, 4)
 WARM_UPS = ("none", "EXAMPLE", "warm_up(model)")
 
 
 def images(rows: int) -> np.ndarray:
-    return np.random.default_rng(rows).normal(size=(rows, CHANNELS[0], SIDE, SIDE)).astype(np.float32)
+    return (
+        np.random.default_rng(rows).normal(size=(rows, CHANNELS[0], SIDE, SIDE)).astype(np.float32)
+    )
 
 
 def pytorch(warm_up: str) -> Flask:
@@ -91,7 +95,10 @@ def make_onnx() -> bytes:
         return name
 
     for number, (taken, given, stride) in enumerate(LAYERS):
-        named = [add_weights(f"kernel{number}", given, taken, 3, 3), add_weights(f"bias{number}", given)]
+        named = [
+            add_weights(f"kernel{number}", given, taken, 3, 3),
+            add_weights(f"bias{number}", given),
+        ]
         options = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [1] * 4}
         nodes.append(helper.make_node("Conv", [last, *named], [f"sums{number}"], **options))
         nodes.append(helper.make_node("Relu", [f"sums{number}"], [last := f"layer{number}"]))
@@ -102,7 +109,9 @@ def make_onnx() -> bytes:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", CHANNELS[0], SIDE, SIDE])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", CLASSES])
     graph = helper.make_graph(nodes, "network", [x], [y], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
 
 
 def create(load: Callable[[], Any], predict: Callable[..., np.ndarray], warm_up: str) -> Flask:
@@ -124,5 +133,7 @@ def create(load: Callable[[], Any], predict: Callable[..., np.ndarray], warm_up:
         [MetadataTensor("x", "FP32", [-1, CHANNELS[0], SIDE, SIDE])],
         [MetadataTensor("y", "FP32", [-1, CLASSES])],
     )
-    module = SimpleNamespace(__name__="network", METADATA=metadata, load=load, predict=predict, **members[warm_up])
+    module = SimpleNamespace(
+        __name__="network", METADATA=metadata, load=load, predict=predict, **members[warm_up]
+    )
     return create_app(module=module)

@@ -13,7 +13,9 @@ from benchmarks.servers import models
 class Linear(MLModel):
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         x = self.decode(payload.inputs[0], default_codec=NumpyCodec)
-        return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("y", self.compute(x))])
+        return InferenceResponse(
+            model_name=self.name, outputs=[NumpyCodec.encode_output("y", self.compute(x))]
+        )
 
     def compute(self, x: np.ndarray) -> np.ndarray:
         return models.linear(x)

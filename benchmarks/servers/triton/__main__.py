@@ -35,7 +35,10 @@ def main(http_port: str, grpc_port: str, repository: str | Path = REPOSITORY) ->
         "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
         "LD_LIBRARY_PATH": f"{distribution('nvidia-pytriton').locate_file('nvidia_pytriton.libs')}",
     }
-    command = [f"{package}/bin/tritonserver", *(f"--{name}={value}" for name, value in options.items())]
+    command = [
+        f"{package}/bin/tritonserver",
+        *(f"--{name}={value}" for name, value in options.items()),
+    ]
     os.execve(command[0], command, environment)
 
 

@@ -19,7 +19,9 @@ class Echo(MLModel):
         echoed = await asyncio.to_thread(echo, arrays)
         outputs = [
             # NumpyCodec would change [N] to [N,1], and NaN to null, which gRPC does not support.
-            ResponseOutput(name=name, datatype=datatypes[name], shape=array.shape, data=array.ravel().tolist())
+            ResponseOutput(
+                name=name, datatype=datatypes[name], shape=array.shape, data=array.ravel().tolist()
+            )
             for name, array in echoed.items()
         ]
         return InferenceResponse(model_name=self.name, model_version=self.version, outputs=outputs)
@@ -31,5 +33,7 @@ class Echo(MLModel):
         elements = tensor.data.root
         if tensor.parameters and tensor.parameters.content_type:
             # MLServer's gRPC messages need bytes.
-            elements = [each.encode() if isinstance(each, str) else each for each in self.decode(tensor)]
+            elements = [
+                each.encode() if isinstance(each, str) else each for each in self.decode(tensor)
+            ]
         return np.array(elements, object).reshape(tensor.shape)

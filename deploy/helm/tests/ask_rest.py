@@ -13,7 +13,13 @@ if name := os.environ.get("SERVER_NAME"):
     files = sorted(Path(os.environ["CERTIFICATES"]).glob("*.crt"))
     context = ssl.create_default_context(cadata="\n".join(file.read_text() for file in files))
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the Secret may not contain ca.crt
-    connection.sock = context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname=name)
+    connection.sock = context.wrap_socket(
+        socket.create_connection((host, int(port)), 10), server_hostname=name
+    )
 connection.request("GET", "/v2/health/ready")
 status = connection.getresponse().status
-sys.exit(None if status == 200 else f"/v2/health/ready: model not ready. Expected status 200, got {status}")
+sys.exit(
+    None
+    if status == 200
+    else f"/v2/health/ready: model not ready. Expected status 200, got {status}"
+)

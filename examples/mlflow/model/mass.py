@@ -19,7 +19,9 @@ class Mass(PythonModel):
         lines = pd.DataFrame(self.lines).reindex(model_input["species"]).reset_index(drop=True)
         male = model_input["sex"].map({"male": 1.0, "female": 0.0}).astype(float).fillna(0.5)
         flipper = model_input["flipper_length_mm"].astype(float)
-        return pd.DataFrame({"body_mass_g": lines["base"] + lines["flipper"] * flipper + lines["male"] * male})
+        return pd.DataFrame(
+            {"body_mass_g": lines["base"] + lines["flipper"] * flipper + lines["male"] * male}
+        )
 
 
 mlflow.models.set_model(Mass())

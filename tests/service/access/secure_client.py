@@ -63,15 +63,21 @@ class Client:
         context = ssl.create_default_context(cafile=self.ca)
         if self.identity:
             context.load_cert_chain(*self.identity)
-        return http.client.HTTPSConnection("127.0.0.1", self.service.http_port, timeout=60, context=context)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.service.http_port, timeout=60, context=context
+        )
 
     def channel(self) -> grpc.Channel:
-        key, cert = [path.read_bytes() for path in self.identity[::-1]] if self.identity else (None, None)
+        key, cert = (
+            [path.read_bytes() for path in self.identity[::-1]] if self.identity else (None, None)
+        )
         credentials = grpc.ssl_channel_credentials(self.ca.read_bytes(), key, cert)
         unlimited = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         return grpc.secure_channel(self.service.grpc, credentials, unlimited)
 
-    def rest(self, method: str, path: str, body: bytes | None = None, headers: Any = ()) -> tuple[int, Any]:
+    def rest(
+        self, method: str, path: str, body: bytes | None = None, headers: Any = ()
+    ) -> tuple[int, Any]:
         """Return the status, and a dict of the headers with the body under the key ""."""
         with closing(self.connect()) as connection:
             return send_request(connection, method, path, body, {**self.headers, **dict(headers)})
@@ -82,7 +88,9 @@ class Client:
             return call(channel, method, body, {**self.headers, **dict(headers)})
 
 
-def send_request(connection: Any, method: str, path: str, body: bytes | None, headers: Any) -> tuple[int, Any]:
+def send_request(
+    connection: Any, method: str, path: str, body: bytes | None, headers: Any
+) -> tuple[int, Any]:
     connection.request(method, path, body, headers)
     response = connection.getresponse()
     return response.status, {**dict(response.getheaders()), "": response.read()}
@@ -101,12 +109,16 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def serve(files: Files, app: str = "numbers", client: dict[str, Any] | None = None, **settings: Any) -> Any:
+def serve(
+    files: Files, app: str = "numbers", client: dict[str, Any] | None = None, **settings: Any
+) -> Any:
     """Run the service under gunicorn, and yield it when it is ready for a Client with the fields in `client`."""
 
     def is_ready(service: Running) -> bool:
         try:
-            return Client(service, files.ca, **client or {}).rest("GET", "/v2/health/ready")[0] == 200
+            return (
+                Client(service, files.ca, **client or {}).rest("GET", "/v2/health/ready")[0] == 200
+            )
         except (OSError, http.client.HTTPException):
             return False
 
@@ -115,4 +127,6 @@ def serve(files: Files, app: str = "numbers", client: dict[str, Any] | None = No
 
 
 def numbers(count: int) -> InferenceRequest:
-    return InferenceRequest([RequestInput("x", "FP32", [count], np.arange(count, dtype="f4"))], "test")
+    return InferenceRequest(
+        [RequestInput("x", "FP32", [count], np.arange(count, dtype="f4"))], "test"
+    )

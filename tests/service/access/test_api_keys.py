@@ -48,7 +48,12 @@ def client_without_key(service: Running, files: Files) -> Client:
     return Client(service, files.ca)
 
 
-REST_FREE = {"/v2/health/live", "/v2/health/ready", "/v2/models/test/ready", "/v2/models/test/versions/1/ready"}
+REST_FREE = {
+    "/v2/health/live",
+    "/v2/health/ready",
+    "/v2/models/test/ready",
+    "/v2/models/test/versions/1/ready",
+}
 
 
 def rest_calls() -> list[tuple[str, str]]:
@@ -62,8 +67,12 @@ def rest_calls() -> list[tuple[str, str]]:
     return calls
 
 
-@pytest.mark.parametrize("path", ["/", "/v2/", "/v3", "/v2/models/test/ready/infer", "/v2//health/live"])
-def test_unknown_paths_need_a_key(client_without_key: Client, client_with_key: Client, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/", "/v2/", "/v3", "/v2/models/test/ready/infer", "/v2//health/live"]
+)
+def test_unknown_paths_need_a_key(
+    client_without_key: Client, client_with_key: Client, path: str
+) -> None:
     """Without a key, unknown paths return 401, so that clients cannot find out which paths exist."""
     assert client_without_key.rest("GET", path)[0] == 401
     assert client_with_key.rest("GET", path)[0] in (200, 404)
@@ -92,7 +101,11 @@ def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_ke
             method = f"/{messages.SERVICE_NAME}/{name}"
             assert (call(channel, method, b"", {}) != "UNAUTHENTICATED") == (name in free), name
             assert call(channel, method, b"", client_with_key.headers) != "UNAUTHENTICATED"
-        status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60).status
+        status = (
+            health_pb2_grpc.HealthStub(channel)
+            .Check(health_pb2.HealthCheckRequest(), timeout=60)
+            .status
+        )
         assert status == health_pb2.HealthCheckResponse.SERVING
 
 
@@ -137,9 +150,13 @@ def test_reflection_needs_a_key(client_without_key: Client) -> None:
     ],
     ids=str,
 )
-def test_api_key_headers(client_without_key: Client, headers: dict[str, str], is_accepted: bool) -> None:
+def test_api_key_headers(
+    client_without_key: Client, headers: dict[str, str], is_accepted: bool
+) -> None:
     """Both protocols accept a complete key in `Authorization` or `X-Api-Key`, and reject all other values."""
-    assert client_without_key.rest("GET", "/v2", headers=headers)[0] == (200 if is_accepted else 401)
+    assert client_without_key.rest("GET", "/v2", headers=headers)[0] == (
+        200 if is_accepted else 401
+    )
     status = client_without_key.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=headers)
     assert status == ("OK" if is_accepted else "UNAUTHENTICATED")
 
@@ -150,11 +167,16 @@ def test_rejected_request_keeps_connection_open(client_with_key: Client, key: st
     body, headers = numbers(LARGE).to_http()
     invalid_headers = bearer(key) if key else {}
     with closing(client_with_key.connect()) as connection, client_with_key.channel() as channel:
-        status, response = send_request(connection, "POST", INFER, body, {**headers, **invalid_headers})
+        status, response = send_request(
+            connection, "POST", INFER, body, {**headers, **invalid_headers}
+        )
         assert status == 401
         assert "API key" in json.loads(response[""])["error"]
         sock = connection.sock
-        assert send_request(connection, "POST", INFER, body, {**headers, **client_with_key.headers})[0] == 200
+        assert (
+            send_request(connection, "POST", INFER, body, {**headers, **client_with_key.headers})[0]
+            == 200
+        )
         assert connection.sock is sock
         message = write_request(numbers(LARGE))
         assert call(channel, MODEL_INFER, message, invalid_headers) == "UNAUTHENTICATED"
@@ -181,7 +203,9 @@ def test_sighup_reloads_keys_and_certificates(tmp_path: Path) -> None:
 
     def certificates() -> set[str]:
         ports = running.http_port, running.grpc_port
-        return {ssl.get_server_certificate(("127.0.0.1", port), timeout=60).strip() for port in ports}
+        return {
+            ssl.get_server_certificate(("127.0.0.1", port), timeout=60).strip() for port in ports
+        }
 
     with serve(files, **settings) as running:
         client = Client(running, files.ca)
@@ -191,20 +215,31 @@ def test_sighup_reloads_keys_and_certificates(tmp_path: Path) -> None:
         wait_for(lambda: "Reload rejected: API_KEYS_FILE=" in running.log())
         assert client.rest("GET", "/v2", headers=bearer(KEY))[0] == 200
         files.keys.write_text(WRONG_KEY)
-        for new, old in zip(files.issue(files.authority, "127.0.0.1"), (files.cert, files.key), strict=True):
+        for new, old in zip(
+            files.issue(files.authority, "127.0.0.1"), (files.cert, files.key), strict=True
+        ):
             old.write_bytes(new.read_bytes())
         running.process.send_signal(signal.SIGHUP)
         wait_for(lambda: running.log().count("Worker exiting") == 1)
         assert certificates() == {files.cert.read_text().strip()}
         assert client.rest("GET", "/v2", headers=bearer(KEY))[0] == 401
         assert client.rest("GET", "/v2", headers=bearer(WRONG_KEY))[0] == 200
-        assert client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=bearer(WRONG_KEY)) == "OK"
+        assert (
+            client.grpc(f"/{messages.SERVICE_NAME}/ServerMetadata", headers=bearer(WRONG_KEY))
+            == "OK"
+        )
 
 
 def test_standalone_grpc_uses_tls_and_keys(files: Files) -> None:
     """`python -m grpc_service` uses the same TLS files and API keys."""
     ports = dict(zip(("HTTP_PORT", "GRPC_PORT"), free_ports(2), strict=True))
-    environment = {"HOST": "127.0.0.1", "SHUTDOWN_DELAY_SECONDS": 0, **ports, **files.tls, "API_KEYS_FILE": files.keys}
+    environment = {
+        "HOST": "127.0.0.1",
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **ports,
+        **files.tls,
+        "API_KEYS_FILE": files.keys,
+    }
 
     def is_ready(running: Running) -> bool:
         return Client(running, files.ca).grpc(f"/{messages.SERVICE_NAME}/ServerReady") == "OK"

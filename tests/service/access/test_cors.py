@@ -15,7 +15,10 @@ from tests.service.processes import Running, gunicorn
 
 ORIGIN = "https://app.example.com"
 REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1.5]}]})
-PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,x-api-key"}
+PREFLIGHT = {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "content-type,x-api-key",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +30,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def call(service: Running, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def call(
+    service: Running, method: str, path: str, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     """Return the status, the headers and the body of a response. `_` in the name of a header is `-`."""
-    with closing(http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=60)) as connection:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=60)
+    ) as connection:
         body = REQUEST if method == "POST" else None
-        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            method, path, body, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
         response = connection.getresponse()
         return response.status, dict(response.getheaders()), response.read()
 
@@ -48,7 +57,9 @@ def test_preflight_needs_no_key(service: Running) -> None:
     assert headers["X-Request-Id"]
 
 
-@pytest.mark.parametrize("extra", [{}, {"Origin": ORIGIN}, {"Origin": "https://evil.example", **PREFLIGHT}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"Origin": ORIGIN}, {"Origin": "https://evil.example", **PREFLIGHT}]
+)
 def test_other_options_requests_need_a_key(service: Running, extra: dict[str, str]) -> None:
     """OPTIONS is a preflight request only with a method and a permitted origin."""
     status, headers, _ = call(service, "OPTIONS", INFER, **extra)
@@ -58,9 +69,16 @@ def test_other_options_requests_need_a_key(service: Running, extra: dict[str, st
 
 @pytest.mark.parametrize(
     ("path", "key", "status"),
-    [(INFER, KEY, 200), (INFER, "", 401), ("/v2/models/other/infer", KEY, 404), ("/v2/models/test", KEY, 405)],
+    [
+        (INFER, KEY, 200),
+        (INFER, "", 401),
+        ("/v2/models/other/infer", KEY, 404),
+        ("/v2/models/test", KEY, 405),
+    ],
 )
-def test_permitted_origin_reads_responses(service: Running, path: str, key: str, status: int) -> None:
+def test_permitted_origin_reads_responses(
+    service: Running, path: str, key: str, status: int
+) -> None:
     """A page of a permitted origin can read every response, also an error, and the headers that a client needs."""
     found, headers, _ = call(service, "POST", path, Origin=ORIGIN, x_api_key=key)
     assert found == status
@@ -69,7 +87,9 @@ def test_permitted_origin_reads_responses(service: Running, path: str, key: str,
     assert "Access-Control-Allow-Credentials" not in headers
 
 
-@pytest.mark.parametrize("origin", [{}, {"Origin": "https://evil.example"}, {"Origin": f"{ORIGIN}.evil.example"}])
+@pytest.mark.parametrize(
+    "origin", [{}, {"Origin": "https://evil.example"}, {"Origin": f"{ORIGIN}.evil.example"}]
+)
 def test_other_origin_cannot_read_responses(service: Running, origin: dict[str, str]) -> None:
     """Other origins get no permission, and caches do not use the response for a permitted origin."""
     status, headers, _ = call(service, "POST", INFER, x_api_key=KEY, **origin)

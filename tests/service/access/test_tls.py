@@ -43,10 +43,15 @@ def test_large_messages_over_tls(client_with_key: Client) -> None:
     with closing(client_with_key.connect()) as connection, client_with_key.channel() as channel:
         for count in (1, LARGE, 3000):
             body, headers = numbers(count).to_http()
-            status, response = send_request(connection, "POST", INFER, body, {**headers, **client_with_key.headers})
+            status, response = send_request(
+                connection, "POST", INFER, body, {**headers, **client_with_key.headers}
+            )
             assert status == 200
             assert response[""].endswith(np.arange(count, dtype="f4").tobytes())
-            assert call(channel, MODEL_INFER, write_request(numbers(count)), client_with_key.headers) == "OK"
+            assert (
+                call(channel, MODEL_INFER, write_request(numbers(count)), client_with_key.headers)
+                == "OK"
+            )
 
 
 def test_rejects_connections_without_tls(service: Running, client_with_key: Client) -> None:
@@ -74,14 +79,24 @@ def test_startup_message_uses_tls(service: Running) -> None:
     wait_for(lambda: "curl" in service.log())
     assert f"REST  https://{service.http}/v2\n" in service.log()
     assert f"Page  https://{service.http}/\n" in service.log()
-    assert f'curl --insecure -H "Authorization: Bearer $API_KEY" https://{service.http}{INFER} -d' in service.log()
+    assert (
+        f'curl --insecure -H "Authorization: Bearer $API_KEY" https://{service.http}{INFER} -d'
+        in service.log()
+    )
 
 
 def probe(service: Running, **environment: Any) -> int:
     """Run a container's health check, and return its exit status."""
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": service.http_port, "GRPC_PORT": service.grpc_port, **environment}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": service.http_port,
+        "GRPC_PORT": service.grpc_port,
+        **environment,
+    }
     env = {**os.environ, **{name: str(value) for name, value in settings.items()}}
-    return subprocess.run([sys.executable, "-m", "app", "healthcheck"], cwd=ROOT, env=env, timeout=60).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "app", "healthcheck"], cwd=ROOT, env=env, timeout=60
+    ).returncode
 
 
 def test_health_check_uses_tls(service: Running, files: Files) -> None:
@@ -98,19 +113,31 @@ def identity(files: Files) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def strict(files: Files, identity: tuple[Path, Path]) -> Iterator[Running]:
     """A service with mutual TLS that runs one call at a time. Its model waits for FOLDER/go."""
-    settings = {**files.tls, "TLS_CLIENT_CA_FILE": files.ca, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 1}
+    settings = {
+        **files.tls,
+        "TLS_CLIENT_CA_FILE": files.ca,
+        "MAX_CONCURRENCY": 1,
+        "MAX_QUEUE_SIZE": 1,
+    }
     with serve(files, "waiting", {"identity": identity}, **settings) as running:
         yield running
 
 
-def test_requires_client_certificate(strict: Running, files: Files, identity: tuple[Path, Path]) -> None:
+def test_requires_client_certificate(
+    strict: Running, files: Files, identity: tuple[Path, Path]
+) -> None:
     """The service accepts only clients with a certificate of the configured authority. They need no API key."""
     assert Client(strict, files.ca, identity).rest("GET", "/v2")[0] == 200
-    assert Client(strict, files.ca, identity).grpc(f"/{messages.SERVICE_NAME}/ServerMetadata") == "OK"
+    assert (
+        Client(strict, files.ca, identity).grpc(f"/{messages.SERVICE_NAME}/ServerMetadata") == "OK"
+    )
     for other in (None, files.issue(files.untrusted_authority, "client.test")):
         with pytest.raises(OSError):  # noqa: PT011 - an alert, or a reset if that arrives first
             Client(strict, files.ca, other).rest("GET", "/v2/health/live")
-        assert Client(strict, files.ca, other).grpc(f"/{messages.SERVICE_NAME}/ServerLive") == "UNAVAILABLE"
+        assert (
+            Client(strict, files.ca, other).grpc(f"/{messages.SERVICE_NAME}/ServerLive")
+            == "UNAVAILABLE"
+        )
     assert probe(strict, **files.tls, TLS_CLIENT_CA_FILE=files.ca) == 0
 
 
@@ -131,7 +158,9 @@ def test_drops_queued_request_of_disconnected_client(
     with ThreadPoolExecutor() as pool:
         running = pool.submit(client.rest, "POST", INFER, *request("first"))
         wait_for((tmp_path / "first.begun").exists)
-        for _ in range(100):  # until it is queued. The request of is_full() may have taken its place
+        for _ in range(
+            100
+        ):  # until it is queued. The request of is_full() may have taken its place
             leaving = client.connect()
             leaving.request("POST", INFER, *request("gone"))
             if is_full():
@@ -156,7 +185,9 @@ def test_missing_tls_setting_stops_startup(files: Files) -> None:
     )
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
-    assert line.endswith("Cannot start: TLS_KEY_FILE: missing value. TLS needs a certificate and its private key.")
+    assert line.endswith(
+        "Cannot start: TLS_KEY_FILE: missing value. TLS needs a certificate and its private key."
+    )
 
 
 def encrypted(files: Files) -> Path:
@@ -177,8 +208,14 @@ def encrypted(files: Files) -> Path:
 @pytest.mark.parametrize(
     ("choose", "expected"),
     [
-        (lambda files: {"TLS_KEY_FILE": files.key}, "TLS_CERT_FILE: missing value. TLS needs a certificate"),
-        (lambda files: {"TLS_CLIENT_CA_FILE": files.ca}, "TLS_CERT_FILE and TLS_KEY_FILE: missing value"),
+        (
+            lambda files: {"TLS_KEY_FILE": files.key},
+            "TLS_CERT_FILE: missing value. TLS needs a certificate",
+        ),
+        (
+            lambda files: {"TLS_CLIENT_CA_FILE": files.ca},
+            "TLS_CERT_FILE and TLS_KEY_FILE: missing value",
+        ),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": "/no/such"},
             "TLS_KEY_FILE: invalid value. Expected a file that exists .*, got '/no/such'",
@@ -187,7 +224,10 @@ def encrypted(files: Files) -> Path:
             lambda files: {**files.tls, "TLS_CERT_FILE": files.folder},
             "TLS_CERT_FILE: invalid value. Expected a file that exists",
         ),
-        (lambda files: {**files.tls, "TLS_CERT_FILE": files.key}, "TLS_CERT_FILE=.*Expected a certificate chain"),
+        (
+            lambda files: {**files.tls, "TLS_CERT_FILE": files.key},
+            "TLS_CERT_FILE=.*Expected a certificate chain",
+        ),
         (
             lambda files: {**files.tls, "TLS_KEY_FILE": files.cert},
             "TLS_CERT_FILE=.*, TLS_KEY_FILE=.*Expected a certificate",
@@ -201,12 +241,17 @@ def encrypted(files: Files) -> Path:
             "TLS_CLIENT_CA_FILE=.*Expected PEM certificates",
         ),
         (
-            lambda files: {**files.tls, "TLS_KEY_FILE": files.issue(files.authority, "127.0.0.1")[1]},
+            lambda files: {
+                **files.tls,
+                "TLS_KEY_FILE": files.issue(files.authority, "127.0.0.1")[1],
+            },
             "TLS_CERT_FILE=.*MISMATCH",
         ),
     ],
 )
-def test_rejects_invalid_tls_files(files: Files, choose: Callable[[Files], dict[str, Any]], expected: str) -> None:
+def test_rejects_invalid_tls_files(
+    files: Files, choose: Callable[[Files], dict[str, Any]], expected: str
+) -> None:
     """Missing settings, missing files, invalid files and a key of another certificate are configuration errors."""
     with pytest.raises(ConfigurationError, match=f"^{expected}"):
         read_settings({name: str(value) for name, value in choose(files).items()})

@@ -16,7 +16,9 @@ from tests.service.processes import Running, gunicorn
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("model")
-    with gunicorn(ROOT, "tests.service.table_apps:rows()", FOLDER=folder, MAX_REQUEST_BYTES=2**20) as running:
+    with gunicorn(
+        ROOT, "tests.service.table_apps:rows()", FOLDER=folder, MAX_REQUEST_BYTES=2**20
+    ) as running:
         yield running
 
 
@@ -31,7 +33,11 @@ def infer(service: Running) -> Infer:
     """Return a function that runs infer and checks its exit status."""
 
     def run(
-        *words: Any, status: int = 0, transport: str = "rest-binary", at: Running = service, stdin: bytes = b""
+        *words: Any,
+        status: int = 0,
+        transport: str = "rest-binary",
+        at: Running = service,
+        stdin: bytes = b"",
     ) -> Result:
         rest = ["--transport", transport, "--url", f"http://{at.http}"]
         where = grpc_at(at.grpc) if transport == "grpc" else rest

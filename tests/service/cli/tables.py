@@ -16,7 +16,17 @@ import pyarrow.parquet as pq
 from click.testing import Result
 
 ROOT = Path(__file__).parents[3]
-TEXTS = ["plain", 'with "quotes"', "two\nlines", "comma, tab\t", "größer 漢字 🌷", "", "NA", "007", " edges "]
+TEXTS = [
+    "plain",
+    'with "quotes"',
+    "two\nlines",
+    "comma, tab\t",
+    "größer 漢字 🌷",
+    "",
+    "NA",
+    "007",
+    " edges ",
+]
 ROWS = [
     {
         "number": row / 7 if row % 5 else None,
@@ -28,7 +38,12 @@ ROWS = [
     for row in range(50)
 ]
 WANTED = [
-    {**row, "pair": [None, None] if row["number"] is None else [np.float32(row["number"]), -np.float32(row["number"])]}
+    {
+        **row,
+        "pair": [None, None]
+        if row["number"] is None
+        else [np.float32(row["number"]), -np.float32(row["number"])],
+    }
     for row in ROWS
 ]
 Infer = Callable[..., Result]
@@ -47,13 +62,20 @@ def write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> P
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
     moments = [datetime.fromisoformat(row["when"]) for row in rows]
-    pq.write_table(pa.Table.from_pylist([{**row, "when": when} for row, when in zip(rows, moments, strict=True)]), path)
+    pq.write_table(
+        pa.Table.from_pylist(
+            [{**row, "when": when} for row, when in zip(rows, moments, strict=True)]
+        ),
+        path,
+    )
     return path
 
 
@@ -84,7 +106,10 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     for row in rows:
         pair = [row.pop(f"pair_{index}") for index in range(2)]
         row["pair"] = [None if each != each else np.float32(each) for each in pair]
-        row["number"], row["when"] = None if row["number"] != row["number"] else row["number"], row["when"].isoformat()
+        row["number"], row["when"] = (
+            None if row["number"] != row["number"] else row["number"],
+            row["when"].isoformat(),
+        )
     return rows
 
 

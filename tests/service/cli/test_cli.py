@@ -49,7 +49,9 @@ def test_info(running: Running) -> None:
     done = run("info", "--url", f"http://{running.http}")
     assert (done.exit_code, done.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", done.output, re.MULTILINE)
-    found = json.loads(run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).stdout)
+    found = json.loads(
+        run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).stdout
+    )
     assert found["ready"] is True
     assert found["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
 
@@ -63,10 +65,26 @@ def test_info(running: Running) -> None:
             "No response from http://127.0.0.1:{free}: Connection refused",
         ),
         (["info", "--url", "http://127.0.0.1:65536"], 3, "Port out of range"),
-        (["info", "--url", "http://{http}", "--model", "other"], 1, "The service responded with 404: "),
-        (["info", "--url", "127.0.0.1:8080"], 2, "Invalid --url. Expected http://HOST:PORT or https://HOST:PORT."),
-        (["info", "--url", "grpc://{free}"], 2, "Invalid --url. Expected http://HOST:PORT or https://HOST:PORT."),
-        (["info", "--api-key", "clé"], 2, "Invalid --api-key. Expected printable ASCII characters."),
+        (
+            ["info", "--url", "http://{http}", "--model", "other"],
+            1,
+            "The service responded with 404: ",
+        ),
+        (
+            ["info", "--url", "127.0.0.1:8080"],
+            2,
+            "Invalid --url. Expected http://HOST:PORT or https://HOST:PORT.",
+        ),
+        (
+            ["info", "--url", "grpc://{free}"],
+            2,
+            "Invalid --url. Expected http://HOST:PORT or https://HOST:PORT.",
+        ),
+        (
+            ["info", "--api-key", "clé"],
+            2,
+            "Invalid --api-key. Expected printable ASCII characters.",
+        ),
         (["info", "--nonsense"], 2, "No such option"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (
@@ -74,11 +92,17 @@ def test_info(running: Running) -> None:
             1,
             "HTTP_PORT: invalid value. Expected a whole number from 1 to 65535, got '0'.",
         ),
-        (["serve", "nonsense"], 2, "Unexpected argument 'nonsense'. Arguments for gunicorn follow --."),
+        (
+            ["serve", "nonsense"],
+            2,
+            "Unexpected argument 'nonsense'. Arguments for gunicorn follow --.",
+        ),
         (["info", "--url", "https://{http}"], 3, "No response from https://{http}: [SSL"),
     ],
 )
-def test_errors_are_one_line(running: Running, arguments: list[str], status: int, line: str) -> None:
+def test_errors_are_one_line(
+    running: Running, arguments: list[str], status: int, line: str
+) -> None:
     """An error is one line on standard error, and the exit status shows its kind."""
     names = {"http": running.http, "free": free_ports(1)[0]}
     done = run(*(each.format(**names) for each in arguments), program="python -m app")
@@ -97,7 +121,11 @@ def test_reports_invalid_settings(project: Path) -> None:
 
 def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> None:
     """The certificate of a local service may have any host name. With --url, the client verifies it."""
-    own = {"TLS_CERT_FILE": files["cert"], "TLS_KEY_FILE": files["key"], "API_KEYS_FILE": files["keys"]}
+    own = {
+        "TLS_CERT_FILE": files["cert"],
+        "TLS_KEY_FILE": files["key"],
+        "API_KEYS_FILE": files["keys"],
+    }
 
     def is_responding(service: Running) -> bool:
         return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0
@@ -120,15 +148,23 @@ def test_check(project: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("ok: the outputs for EXAMPLE match METADATA\n")
-    found = json.loads(command("check", "--json", "--input", "-", folder=project, stdin=json.dumps(REQUEST)).stdout)
-    assert found["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [3], "values": ["1.5", "2.5", "3.5"]}]
+    found = json.loads(
+        command("check", "--json", "--input", "-", folder=project, stdin=json.dumps(REQUEST)).stdout
+    )
+    assert found["outputs"] == [
+        {"name": "y", "datatype": "FP32", "shape": [3], "values": ["1.5", "2.5", "3.5"]}
+    ]
     assert {"load()", "rest-json", "rest-binary", "grpc"} < found["seconds"].keys()
 
 
 def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:
     """check reports that only JSON can carry null among the texts of EXAMPLE."""
     project = make_project(tmp_path)
-    edit(project, '"x", "FP32", [-1])', '"x", "FP32", [-1]), MetadataTensor("k", "BYTES", [-1], content_type="str")')
+    edit(
+        project,
+        '"x", "FP32", [-1])',
+        '"x", "FP32", [-1]), MetadataTensor("k", "BYTES", [-1], content_type="str")',
+    )
     edit(project, "x: np.ndarray", "x: np.ndarray, k: list[str]")
     edit(project, '"x": [1.0, 2.0]', '"x": [1.0, 2.0], "k": [None, "a"]')
     done = command("check", folder=project)
@@ -148,11 +184,17 @@ def test_check_sends_each_form_of_bytes_and_gaps(tmp_path: Path) -> None:
     edit(project, "x: np.ndarray", f"x: np.ndarray, {declared}, gap: list[str]")
     example = {"one": ["a"], "two": ["YQ=="], "three": [b"\xff"], "four": ["a"], "gap": [None, "a"]}
     edit(project, '"x": [1.0, 2.0]', f'"x": [1.0, 2.0], **{example!r}')
-    edit(project, "    return {", '    assert (two, three, gap) == ([b"a"], [b"\\xff"], [None, "a"])\n    return {')
+    edit(
+        project,
+        "    return {",
+        '    assert (two, three, gap) == ([b"a"], [b"\\xff"], [None, "a"])\n    return {',
+    )
     done = command("check", "--json", folder=project)
     assert done.returncode == 0, done.stderr
     reason = 'declare content_type="bytes", so that JSON clients can send base64 text and other clients bytes'
-    assert json.loads(done.stdout)["warnings"] == [f'input "{name}": {reason}' for name in ("one", "two")]
+    assert json.loads(done.stdout)["warnings"] == [
+        f'input "{name}": {reason}' for name in ("one", "two")
+    ]
 
 
 def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
@@ -161,13 +203,20 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
     edit(project, 'EXAMPLE = {"x": [1.0, 2.0]}', "")
     edit(project, "x + model", "np.zeros(1)[x.astype(int)]")  # 1 is out of range
     done = command("check", folder=project).stderr
-    assert re.search("IndexError: .*. This was a request generated from METADATA. Write an EXAMPLE", done)
+    assert re.search(
+        "IndexError: .*. This was a request generated from METADATA. Write an EXAMPLE", done
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "status", "line"),
     [
-        ('return {"y"', 'return {{"y"', 4, "app/predict.py, line 23: SyntaxError: '{' was never closed"),
+        (
+            'return {"y"',
+            'return {{"y"',
+            4,
+            "app/predict.py, line 23: SyntaxError: '{' was never closed",
+        ),
         ("model, x", "model, z", 4, 'line 22: predict() does not match METADATA. Expected "x"'),
         (
             "import numpy as np",
@@ -188,10 +237,17 @@ def test_check_mentions_a_generated_request(tmp_path: Path) -> None:
             3,
             'Output "y": predict() returned a result that does not match METADATA: invalid shape',
         ),
-        ("x + model", "x.nosuch", 3, "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'"),
+        (
+            "x + model",
+            "x.nosuch",
+            3,
+            "line 23: AttributeError: 'numpy.ndarray' object has no attribute 'nosuch'",
+        ),
     ],
 )
-def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, status: int, line: str) -> None:
+def test_check_shows_the_line_of_an_error(
+    tmp_path: Path, old: str, new: str, status: int, line: str
+) -> None:
     """The error has the line of predict.py, and the exit status shows whether the service would start."""
     project = make_project(tmp_path)
     edit(project, old, new)
@@ -203,16 +259,23 @@ def test_check_shows_the_line_of_an_error(tmp_path: Path, old: str, new: str, st
 @pytest.mark.parametrize(
     ("module", "remedy"),
     [
-        ("nosuch", ". Add the package that contains it to install_requires in setup.cfg, and run make serve"),
+        (
+            "nosuch",
+            ". Add the package that contains it to install_requires in setup.cfg, and run make serve",
+        ),
         ("numpy.nosuch", ""),
     ],
 )
-def test_check_suggests_installing_a_missing_module(tmp_path: Path, module: str, remedy: str) -> None:
+def test_check_suggests_installing_a_missing_module(
+    tmp_path: Path, module: str, remedy: str
+) -> None:
     """The error suggests installing the package of a missing module, unless the package itself is installed."""
     project = make_project(tmp_path)
     edit(project, "import numpy as np", f"import numpy as np\nimport {module}")
     setup = project / "setup.cfg"
-    setup.write_text(setup.read_text().replace("install_requires =\n", "install_requires =\n    nosuch\n"))
+    setup.write_text(
+        setup.read_text().replace("install_requires =\n", "install_requires =\n    nosuch\n")
+    )
     assert command("check", folder=project).stderr.endswith(f"No module named '{module}'{remedy}\n")
 
 
@@ -220,7 +283,11 @@ def test_check_shows_the_traceback(tmp_path: Path) -> None:
     """--traceback prints the traceback before the error. Warnings of load() appear in Python's format."""
     project = make_project(tmp_path)
     edit(project, "x + model", "x.nosuch")
-    edit(project, "def load():", "def load():\n    __import__('warnings').warn('made by another version')")
+    edit(
+        project,
+        "def load():",
+        "def load():\n    __import__('warnings').warn('made by another version')",
+    )
     done = command("check", "--traceback", folder=project)
     assert done.returncode == 3
     assert "UserWarning: made by another version" in done.stderr
@@ -231,13 +298,22 @@ def test_check_shows_the_traceback(tmp_path: Path) -> None:
 def test_check_warns_about_an_unlisted_package(tmp_path: Path) -> None:
     """check warns about a package that predict.py uses and setup.cfg does not list, because an image would lack it."""
     project = make_project(tmp_path)
-    edit(project, "import numpy as np", "import os\nimport numpy as np\nimport pytest\nfrom click import echo")
+    edit(
+        project,
+        "import numpy as np",
+        "import os\nimport numpy as np\nimport pytest\nfrom click import echo",
+    )
     done = command("check", "--transport", "rest-json", folder=project)
-    assert "warning: predict.py uses pytest, which install_requires in setup.cfg does not list" in done.stdout
+    assert (
+        "warning: predict.py uses pytest, which install_requires in setup.cfg does not list"
+        in done.stdout
+    )
     assert done.stdout.count("warning") == 1
     setup = project / "setup.cfg"
     setup.write_text(
-        setup.read_text().replace("install_requires =\n", "install_requires =\n    PyTest[a] @ file:///a%20b.whl\n")
+        setup.read_text().replace(
+            "install_requires =\n", "install_requires =\n    PyTest[a] @ file:///a%20b.whl\n"
+        )
     )
     done = command("check", "--transport", "rest-json", folder=project)
     assert (done.returncode, done.stdout.count("warning")) == (0, 0)
@@ -247,39 +323,61 @@ def test_doctor(project: Path) -> None:
     """doctor checks the settings, and reports variables that resemble a setting and a port in use with its remedy."""
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         ports = {"HTTP_PORT": free_ports(1)[0], "GRPC_PORT": other.getsockname()[1]}
-        done = command("doctor", "--json", folder=project, HOST="127.0.0.1", API_KEY_FILE="keys.txt", **ports)
+        done = command(
+            "doctor", "--json", folder=project, HOST="127.0.0.1", API_KEY_FILE="keys.txt", **ports
+        )
     assert (done.returncode, done.stderr) == (1, "Error: The service cannot run here: GRPC_PORT\n")
     found = {each["what"]: each for each in json.loads(done.stdout)}
     states = {what: each["state"] for what, each in found.items()}
     assert (states.pop("variables"), states.pop("GRPC_PORT")) == ("warning", "error")
-    assert states == dict.fromkeys(["packages", "open files", "cores", "/dev/shm", "settings", "HTTP_PORT"], "ok")
+    assert states == dict.fromkeys(
+        ["packages", "open files", "cores", "/dev/shm", "settings", "HTTP_PORT"], "ok"
+    )
     assert f"HTTP_PORT={ports['HTTP_PORT']}" in found["settings"]["text"]
-    assert found["GRPC_PORT"]["text"].endswith("Address already in use. Stop the other program or set GRPC_PORT.")
+    assert found["GRPC_PORT"]["text"].endswith(
+        "Address already in use. Stop the other program or set GRPC_PORT."
+    )
 
 
 def test_doctor_reports_an_invalid_setting(project: Path) -> None:
     """An invalid setting is an error, and the checks that need no settings still run."""
     done = command("doctor", folder=project, WORKERS="x")
     assert done.stderr == "Error: The service cannot run here: settings\n"
-    assert re.search(r"^error +settings +WORKERS: invalid value. Expected a whole number", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^error +settings +WORKERS: invalid value. Expected a whole number",
+        done.stdout,
+        re.MULTILINE,
+    )
     assert re.search("^ok +open files ", done.stdout, re.MULTILINE)
 
 
 def test_doctor_reports_too_many_workers(project: Path) -> None:
     """More workers than the cores can use are a warning, which does not change the exit status."""
-    done = command("doctor", folder=project, WORKERS=1024, HTTP_PORT=free_ports(2)[0], GRPC_PORT=free_ports(2)[1])
+    done = command(
+        "doctor",
+        folder=project,
+        WORKERS=1024,
+        HTTP_PORT=free_ports(2)[0],
+        GRPC_PORT=free_ports(2)[1],
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search("^warning +cores .*WORKERS=1024 is more than they can use$", done.stdout, re.MULTILINE)
+    assert re.search(
+        "^warning +cores .*WORKERS=1024 is more than they can use$", done.stdout, re.MULTILINE
+    )
 
 
 def test_doctor_runs_pip_check(project: Path, tmp_path: Path) -> None:
     """A package whose requirements are not installed is an error."""
     metadata = tmp_path / "broken-1.0.dist-info/METADATA"
     metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\nRequires-Dist: nosuchpackage\n")
+    metadata.write_text(
+        "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\nRequires-Dist: nosuchpackage\n"
+    )
     done = command("doctor", folder=project, PYTHONPATH=tmp_path)
     assert "packages" in done.stderr
-    assert re.search("^error +packages +broken 1.0 requires nosuchpackage", done.stdout, re.MULTILINE)
+    assert re.search(
+        "^error +packages +broken 1.0 requires nosuchpackage", done.stdout, re.MULTILINE
+    )
 
 
 def test_doctor_accepts_ports_of_a_running_service(project: Path, running: Running) -> None:

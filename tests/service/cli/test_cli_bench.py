@@ -19,7 +19,9 @@ QUICK = ["--seconds", "1", "--warm-up", "0", "--concurrency", "2"]
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with gunicorn(ROOT, "tests.service.table_apps:rows()", FOLDER=tmp_path_factory.mktemp("model")) as running:
+    with gunicorn(
+        ROOT, "tests.service.table_apps:rows()", FOLDER=tmp_path_factory.mktemp("model")
+    ) as running:
         yield running
 
 
@@ -27,7 +29,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def bench(service: Running) -> Callable[..., Result]:
     def run(*words: str, status: int = 0, transport: str = "rest-json") -> Result:
         url = f"grpc://{service.grpc}" if transport == "grpc" else f"http://{service.http}"
-        result = CliRunner().invoke(main, ["bench", *QUICK, "--transport", transport, "--url", url, *words])
+        result = CliRunner().invoke(
+            main, ["bench", *QUICK, "--transport", transport, "--url", url, *words]
+        )
         assert result.exit_code == status, (result.exit_code, result.output, result.exception)
         return result
 
@@ -37,13 +41,18 @@ def bench(service: Running) -> Callable[..., Result]:
 def write_request(path: Path, text: str) -> Path:
     data: dict[str, Any] = {"number": ("FP64", [1.0]), "text": ("BYTES", [text])}
     data |= {"when": ("BYTES", ["2024-01-01"]), "flag": ("BOOL", [True])}
-    inputs = [{"name": name, "datatype": kind, "shape": [1], "data": value} for name, (kind, value) in data.items()]
+    inputs = [
+        {"name": name, "datatype": kind, "shape": [1], "data": value}
+        for name, (kind, value) in data.items()
+    ]
     path.write_text(json.dumps({"inputs": inputs}))
     return path
 
 
 @pytest.mark.parametrize("transport", ["rest-json", "rest-binary", "grpc"])
-def test_measurements(transport: str, bench: Callable[..., Result], service: Running, tmp_path: Path) -> None:
+def test_measurements(
+    transport: str, bench: Callable[..., Result], service: Running, tmp_path: Path
+) -> None:
     """The numbers of requests, the rate and the percentiles fit each other and the metrics of the service."""
     path = write_request(tmp_path / "request.json", "text")
     found = json.loads(bench("--input", str(path), "--json", transport=transport).stdout)
@@ -84,14 +93,19 @@ def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
     path.write_text("[1]")
     assert "The first request failed. " in bench("--input", str(path), status=1).stderr
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
-    for where in ["--url", f"http://{nowhere}"], ["--transport", "grpc", "--url", f"grpc://{nowhere}"]:
+    for where in (
+        ["--url", f"http://{nowhere}"],
+        ["--transport", "grpc", "--url", f"grpc://{nowhere}"],
+    ):
         assert CliRunner().invoke(main, ["bench", *where, *QUICK]).exit_code == 3
 
 
 def test_errors_are_counted() -> None:
     """Requests that fail later are counted by their error, and are not in the latencies."""
     with gunicorn(ROOT, "tests.service.table_apps:once()", WORKERS=1) as running:
-        result = CliRunner().invoke(main, ["bench", *QUICK, "--url", f"http://{running.http}", "--json"])
+        result = CliRunner().invoke(
+            main, ["bench", *QUICK, "--url", f"http://{running.http}", "--json"]
+        )
     found = json.loads(result.stdout)
     assert (result.exit_code, found["requests"]) == (1, 0)
     (kind,) = found["error_kinds"]

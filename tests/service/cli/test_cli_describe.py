@@ -118,7 +118,10 @@ def test_request(folder: Path, project: Path) -> None:
 @pytest.mark.parametrize("names", ["class", "model", "a-b", f"{'a' * 50},{'b' * 50}"])
 def test_names_that_are_not_parameters(folder: Path, project: Path, names: str) -> None:
     """If the names of the inputs are not valid parameters, or too long, predict() has one parameter for all inputs."""
-    inputs = [{"name": name, "datatype": "INT8", "shape": [1, 1], "data": [1]} for name in names.split(",")]
+    inputs = [
+        {"name": name, "datatype": "INT8", "shape": [1, 1], "data": [1]}
+        for name in names.split(",")
+    ]
     (folder / "request.json").write_text(json.dumps({"inputs": inputs}))
     assert declared("request.json")[-1] == "model, inputs: dict[str, np.ndarray]"
     if names == "class":
@@ -130,7 +133,9 @@ def test_other_formats(folder: Path) -> None:
     np.save("pixels.npy", np.full((3, 2, 2), 0.1, np.float32))
     assert declared("pixels.npy")[0] == '"features", "FP32", [-1, 2, 2]'
     assert '"features": [[[0.1, 0.1], [0.1, 0.1]]],' in run("describe", "pixels.npy").stdout
-    (folder / "rows.json").write_text('[{"n": 1, "k": "a", "when": "2026-01-31"}, {"n": 2.5, "k": null}]')
+    (folder / "rows.json").write_text(
+        '[{"n": 1, "k": "a", "when": "2026-01-31"}, {"n": 2.5, "k": null}]'
+    )
     columns = ['"n", "FP64", [-1]', '"k", "BYTES", [-1], content_type="str", missing=""']
     columns.append('"when", "BYTES", [-1], content_type="datetime", missing=""')
     assert declared("rows.json")[:3] == columns
@@ -199,7 +204,9 @@ def test_needs_a_file() -> None:
         ("rows.parquet", "pyarrow", "pyarrow"),
     ],
 )
-def test_missing_library(monkeypatch: pytest.MonkeyPatch, file: str, module: str, named: str) -> None:
+def test_missing_library(
+    monkeypatch: pytest.MonkeyPatch, file: str, module: str, named: str
+) -> None:
     """If the library that reads a file is not installed, the error has a remedy."""
     Path(file).touch()
     monkeypatch.setitem(sys.modules, module, None)
@@ -216,12 +223,24 @@ def save_model(**attributes: object) -> None:
 
 def test_model_of_a_table(folder: Path) -> None:
     """A model with names of features selects and sorts the columns of a sample. Its classes determine the outputs."""
-    save_model(feature_names_in_=np.array(["town name", "id"], object), n_features_in_=2, classes_=np.array([0, 1]))
+    save_model(
+        feature_names_in_=np.array(["town name", "id"], object),
+        n_features_in_=2,
+        classes_=np.array([0, 1]),
+    )
     (folder / "houses.csv").write_text(HOUSES)
-    outputs = ['"label", "INT64", [-1]', '"probabilities", "FP64", [-1, 2]', "model, frame: pd.DataFrame"]
+    outputs = [
+        '"label", "INT64", [-1]',
+        '"probabilities", "FP64", [-1, 2]',
+        "model, frame: pd.DataFrame",
+    ]
     columns = ['"town name", "BYTES", [-1], content_type="str", missing=""', '"id", "INT64", [-1]']
     assert declared("houses.csv", "--model", "fitted.joblib") == columns + outputs
-    assert declared("--model", "fitted.joblib") == ['"town name", "FP64", [-1]', '"id", "FP64", [-1]', *outputs]
+    assert declared("--model", "fitted.joblib") == [
+        '"town name", "FP64", [-1]',
+        '"id", "FP64", [-1]',
+        *outputs,
+    ]
     assert (
         'name="fitted",\n    version="1",\n    platform="sklearn_joblib",'
         in run("describe", "houses.csv", "--model", "fitted.joblib").stdout
@@ -246,14 +265,21 @@ def test_model_of_an_array(folder: Path) -> None:
     expected = [*columns, *outputs, "model, frame: pd.DataFrame"]
     assert declared("rows.csv", "--model", "fitted.joblib") == expected
     save_model()  # such as a regression of text, which knows neither
-    assert declared("rows.csv", "--model", "fitted.joblib")[:3] == [*columns, '"prediction", "FP64", [-1]']
+    assert declared("rows.csv", "--model", "fitted.joblib")[:3] == [
+        *columns,
+        '"prediction", "FP64", [-1]',
+    ]
 
 
 def test_onnx_model() -> None:
     """An ONNX model contains the names, datatypes and shapes of inputs and outputs. An array gets the name."""
     pytest.importorskip("onnxruntime")
     model = str(ROOT / "examples/onnx/model/digits.onnx")
-    expected = ['"pixels", "FP32", [-1, 64]', '"probabilities", "FP32", [-1, 10]', "model, pixels: np.ndarray"]
+    expected = [
+        '"pixels", "FP32", [-1, 64]',
+        '"probabilities", "FP32", [-1, 10]',
+        "model, pixels: np.ndarray",
+    ]
     assert declared("--model", model) == expected
     np.save("rows.npy", np.ones((1, 64)))
     assert declared("rows.npy", "--model", model) == expected
@@ -262,7 +288,11 @@ def test_onnx_model() -> None:
 def test_xgboost_model(folder: Path) -> None:
     """An XGBoost model contains the number of classes, and the names and types of the columns, if it knows them."""
     xgboost = pytest.importorskip("xgboost")
-    expected = ['"features", "FP64", [-1, 13]', '"prediction", "FP32", [-1, 3]', "model, features: np.ndarray"]
+    expected = [
+        '"features", "FP64", [-1, 13]',
+        '"prediction", "FP32", [-1, 3]',
+        "model, features: np.ndarray",
+    ]
     assert declared("--model", str(ROOT / "examples/xgboost/model/wine.ubj")) == expected
     frame = pd.DataFrame({"area": [1.0, 2.0], "floors": [1, 2], "garden": [True, False]})
     xgboost.train({}, xgboost.DMatrix(frame, [1.0, 2.0]), 1).save_model(folder / "prices.ubj")
@@ -270,7 +300,10 @@ def test_xgboost_model(folder: Path) -> None:
     expected = [*columns, '"prediction", "FP32", [-1]', "model, frame: pd.DataFrame"]
     assert declared("--model", "prices.ubj") == expected
     frame[["garden", "floors", "area"]].to_csv("rows.csv", index=False)
-    assert declared("rows.csv", "--model", "prices.ubj")[:3] == [columns[0].replace("32", "64"), *columns[1:]]
+    assert declared("rows.csv", "--model", "prices.ubj")[:3] == [
+        columns[0].replace("32", "64"),
+        *columns[1:],
+    ]
 
 
 def test_help_names_the_risk() -> None:

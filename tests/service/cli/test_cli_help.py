@@ -16,7 +16,14 @@ from tests.service.projects import ROOT
 def test_interrupted_command() -> None:
     """SIGINT ends a command with a one-line error and status 130."""
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        arguments = [sys.executable, "-m", "app", "info", "--url", f"http://127.0.0.1:{silent.getsockname()[1]}"]
+        arguments = [
+            sys.executable,
+            "-m",
+            "app",
+            "info",
+            "--url",
+            f"http://127.0.0.1:{silent.getsockname()[1]}",
+        ]
         process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         with process, silent.accept()[0]:
             process.send_signal(signal.SIGINT)

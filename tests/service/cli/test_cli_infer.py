@@ -29,7 +29,16 @@ from tests.service.processes import Running
 def test_every_format(kind: str, transport: str, infer: Infer, tmp_path: Path) -> None:
     """The output file has the format and the row order of the input file, however long each batch takes."""
     path = WRITE[kind](tmp_path / f"in.{kind}", ROWS)
-    infer(path, "--output", tmp_path / f"out.{kind}", "--batch-size", 3, "--concurrency", 4, transport=transport)
+    infer(
+        path,
+        "--output",
+        tmp_path / f"out.{kind}",
+        "--batch-size",
+        3,
+        "--concurrency",
+        4,
+        transport=transport,
+    )
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED
     assert {each.name for each in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
 
@@ -60,7 +69,9 @@ def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
     infer(path, "-o", tmp_path / f"out.{kind}", "--keep-columns", "--batch-size", 4)
     found = READ[kind](tmp_path / f"out.{kind}")
     assert list(found[0])[:2] == ["id", "note"]
-    assert [(row.pop("id"), row.pop("note")) for row in found] == [(f"00{row}", 'a "b", c') for row in range(9)]
+    assert [(row.pop("id"), row.pop("note")) for row in found] == [
+        (f"00{row}", 'a "b", c') for row in range(9)
+    ]
     assert found == WANTED[:9]
 
 
@@ -75,7 +86,10 @@ def test_optional_input(transport: str, infer: Infer, tmp_path: Path) -> None:
 def test_keep_rejects_a_column_named_like_an_output(infer: Infer, tmp_path: Path) -> None:
     """--keep-columns fails if the output would have two columns with the same name."""
     path = write_csv(tmp_path / "in.csv", [{"pair_1": 8, **ROWS[1]}])
-    assert '"pair_1" is also an output' in infer(path, "-o", tmp_path / "out.csv", "--keep-columns", status=1).stderr
+    assert (
+        '"pair_1" is also an output'
+        in infer(path, "-o", tmp_path / "out.csv", "--keep-columns", status=1).stderr
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
 
 
@@ -85,7 +99,11 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
 
     def texts(*words: str) -> list[str | None]:
         infer(path, "-o", tmp_path / "out.jsonl", *words, transport="rest-json")
-        assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [None, ROWS[6]["number"], None]
+        assert [row["number"] for row in read_jsonl(tmp_path / "out.jsonl")] == [
+            None,
+            ROWS[6]["number"],
+            None,
+        ]
         return [row["text"] for row in read_jsonl(tmp_path / "out.jsonl")]
 
     assert texts() == ["", "NA", "007"]
@@ -93,7 +111,10 @@ def test_missing_values(infer: Infer, tmp_path: Path) -> None:
     assert texts("--na-value", "NA") == ["", None, "007"]
     for transport in "rest-binary", "grpc":
         output = infer(path, "--na-value", "", status=1, transport=transport).stderr
-        assert 'Input "text": null has no binary form. Use --transport rest-json, or declare missing="" in' in output
+        assert (
+            'Input "text": null has no binary form. Use --transport rest-json, or declare missing="" in'
+            in output
+        )
 
 
 def test_delimiter(infer: Infer, tmp_path: Path) -> None:
@@ -121,5 +142,7 @@ def test_blank_lines(values: Running, infer: Infer) -> None:
     words = ["-", "--format", "csv", "--output-format", "jsonl"]
     output = infer(*words, at=values, stdin=b"\ntext\nhello\n\nworld\n\n").stdout
     assert [json.loads(line)["text"] for line in output.splitlines()] == ["hello", "", "world", ""]
-    output = infer(*words, "--keep-columns", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n").stdout
+    output = infer(
+        *words, "--keep-columns", at=values, stdin=b"text,id\nhello,1\n\nworld,2\n\n"
+    ).stdout
     assert [json.loads(line)["id"] for line in output.splitlines()] == ["1", "2"]

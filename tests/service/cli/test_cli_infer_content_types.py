@@ -38,7 +38,9 @@ def address(serve: Callable[..., Service]) -> Iterator[Callable[[Any], Any]]:
         servers.append(make_server("127.0.0.1", 0, service.app, threaded=True))
         threading.Thread(target=servers[-1].serve_forever).start()
         return SimpleNamespace(
-            http=f"127.0.0.1:{servers[-1].server_port}", grpc=f"127.0.0.1:{service.server.port}", service=service
+            http=f"127.0.0.1:{servers[-1].server_port}",
+            grpc=f"127.0.0.1:{service.server.port}",
+            service=service,
         )
 
     yield start
@@ -83,7 +85,10 @@ def test_gaps_in_csv(gapped: Any, infer: Infer, tmp_path: Path, transport: str, 
 @TRANSPORTS
 def test_gaps_in_parquet(gapped: Any, infer: Infer, tmp_path: Path, transport: str) -> None:
     """C12, C13: on every transport, null in Parquet is a missing value, and bytes are binary columns."""
-    rows = [{"text": text, "when": when and datetime.fromisoformat(when), "file": file} for text, when, file in ROWS]
+    rows = [
+        {"text": text, "when": when and datetime.fromisoformat(when), "file": file}
+        for text, when, file in ROWS
+    ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
     infer(tmp_path / "in.parquet", "-o", tmp_path / "out.parquet", at=gapped, transport=transport)
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == rows
@@ -92,20 +97,29 @@ def test_gaps_in_parquet(gapped: Any, infer: Infer, tmp_path: Path, transport: s
 @TRANSPORTS
 def test_gaps_in_json_lines(gapped: Any, infer: Infer, tmp_path: Path, transport: str) -> None:
     """C12, C13: on every transport, null in JSON Lines is a missing value, and base64 text is bytes."""
-    rows = [{"text": text, "when": when, "file": b64encode(file).decode()} for text, when, file in ROWS]
+    rows = [
+        {"text": text, "when": when, "file": b64encode(file).decode()} for text, when, file in ROWS
+    ]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    output = infer(tmp_path / "in.jsonl", "--output-format", "jsonl", at=gapped, transport=transport).stdout
+    output = infer(
+        tmp_path / "in.jsonl", "--output-format", "jsonl", at=gapped, transport=transport
+    ).stdout
     assert [json.loads(line) for line in output.splitlines()] == rows
     (tmp_path / "in.jsonl").write_text(json.dumps({**rows[0], "file": "no base64"}))
     assert (
-        'Input "file": invalid base64' in infer(tmp_path / "in.jsonl", at=gapped, transport=transport, status=1).stderr
+        'Input "file": invalid base64'
+        in infer(tmp_path / "in.jsonl", at=gapped, transport=transport, status=1).stderr
     )
 
 
 @TRANSPORTS
 @pytest.mark.parametrize("content_type", ["bytes", "base64", None])
 def test_files(
-    address: Callable[[Any], Any], infer: Infer, tmp_path: Path, transport: str, content_type: str | None
+    address: Callable[[Any], Any],
+    infer: Infer,
+    tmp_path: Path,
+    transport: str,
+    content_type: str | None,
 ) -> None:
     """C12: files reach predict() unchanged on every transport. Only JSON needs a content type."""
 
@@ -116,9 +130,14 @@ def test_files(
     at = address(models.model(inputs, [MetadataTensor("text", "BYTES", [-1], "str")], predict))
     (tmp_path / "a.png").write_bytes(PNG)
     if content_type is None and transport == "rest-json":
-        assert 'content type "bytes"' in infer(tmp_path / "a.png", at=at, transport=transport, status=1).stderr
+        assert (
+            'content type "bytes"'
+            in infer(tmp_path / "a.png", at=at, transport=transport, status=1).stderr
+        )
         return
-    output = infer(tmp_path / "a.png", "--output-format", "jsonl", at=at, transport=transport).stdout
+    output = infer(
+        tmp_path / "a.png", "--output-format", "jsonl", at=at, transport=transport
+    ).stdout
     assert json.loads(output) == {"text": repr(PNG)}
 
 
@@ -126,7 +145,17 @@ def test_bench(gapped: Any, tmp_path: Path) -> None:
     """C12, C13: `bench` sends a request in JSON form, with gaps and base64 text, as binary data."""
     path = tmp_path / "request.json"
     path.write_text(json.dumps(gapped.service.plane.example()))
-    words = ["--input", str(path), "--seconds", "0.1", "--warm-up", "0", "--concurrency", "1", "--json"]
+    words = [
+        "--input",
+        str(path),
+        "--seconds",
+        "0.1",
+        "--warm-up",
+        "0",
+        "--concurrency",
+        "1",
+        "--json",
+    ]
     where = ["--transport", "rest-binary", "--url", f"http://{gapped.http}"]
     result = CliRunner().invoke(main, ["bench", *words, *where])
     assert (result.exit_code, json.loads(result.stdout)["errors"]) == (0, 0), result.stderr

@@ -26,7 +26,9 @@ from tests.service.processes import Running, free_ports, gunicorn, started, wait
 def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: Path) -> None:
     """Without --model, the name comes from the server's index. If the server has none, the error asks for --model."""
     path = write_csv(tmp_path / "in.csv", ROWS)
-    result = CliRunner().invoke(main, ["infer", str(path), *grpc_at(service.grpc), "-o", str(tmp_path / "out.csv")])
+    result = CliRunner().invoke(
+        main, ["infer", str(path), *grpc_at(service.grpc), "-o", str(tmp_path / "out.csv")]
+    )
     assert result.exit_code == 0, result.output
     assert read_csv(tmp_path / "out.csv") == WANTED
     server = grpc.server(ThreadPoolExecutor(1))
@@ -43,13 +45,23 @@ def test_url_of_grpc(service: Running, tmp_path: Path) -> None:
     """Without --url, the settings locate a local service. A URL of another protocol is invalid."""
     path = write_csv(tmp_path / "in.csv", ROWS)
     words = ["infer", str(path), "-o", str(tmp_path / "out.csv"), "--transport", "grpc"]
-    result = CliRunner().invoke(main, words, env={"HOST": "127.0.0.1", "GRPC_PORT": str(service.grpc_port)})
+    result = CliRunner().invoke(
+        main, words, env={"HOST": "127.0.0.1", "GRPC_PORT": str(service.grpc_port)}
+    )
     assert result.exit_code == 0, result.output
     assert read_csv(tmp_path / "out.csv") == WANTED
-    for url in f"http://{service.http}", service.grpc, "grpc://127.0.0.1", f"grpc://{service.grpc}/path":
+    for url in (
+        f"http://{service.http}",
+        service.grpc,
+        "grpc://127.0.0.1",
+        f"grpc://{service.grpc}/path",
+    ):
         result = CliRunner().invoke(main, [*words, "--url", url])
         assert result.exit_code == 2
-        assert result.stderr == "Error: Invalid --url. Expected grpc://HOST:PORT or grpcs://HOST:PORT.\n"
+        assert (
+            result.stderr
+            == "Error: Invalid --url. Expected grpc://HOST:PORT or grpcs://HOST:PORT.\n"
+        )
 
 
 def test_grpc_with_tls(tmp_path: Path) -> None:
@@ -57,10 +69,21 @@ def test_grpc_with_tls(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     names = ("ca.pem", "TLS_CERT_FILE", "TLS_KEY_FILE")
-    for name, blob in zip(names, (authority.cert_pem, issued.cert_chain_pems[0], issued.private_key_pem), strict=True):
+    for name, blob in zip(
+        names, (authority.cert_pem, issued.cert_chain_pems[0], issued.private_key_pem), strict=True
+    ):
         blob.write_to_path(tmp_path / name)
     path = write_csv(tmp_path / "in.csv", ROWS)
-    words = ["infer", str(path), "-o", str(tmp_path / "out.csv"), "--retries", "0", "--transport", "grpc"]
+    words = [
+        "infer",
+        str(path),
+        "-o",
+        str(tmp_path / "out.csv"),
+        "--retries",
+        "0",
+        "--transport",
+        "grpc",
+    ]
     tls = {name: str(tmp_path / name) for name in names[1:]}
 
     def status(service: Running, *more: str, **settings: str) -> int:
@@ -69,7 +92,9 @@ def test_grpc_with_tls(tmp_path: Path) -> None:
     def is_ready(service: Running) -> bool:
         return status(service, HOST="127.0.0.1", GRPC_PORT=str(service.grpc_port), **tls) == 0
 
-    with gunicorn(ROOT, "tests.service.table_apps:rows()", is_ready=is_ready, FOLDER=tmp_path, **tls) as service:
+    with gunicorn(
+        ROOT, "tests.service.table_apps:rows()", is_ready=is_ready, FOLDER=tmp_path, **tls
+    ) as service:
         assert read_csv(tmp_path / "out.csv") == WANTED
         for scheme, more, expected in (
             ("grpcs", ["--cacert", str(tmp_path / "ca.pem")], 0),
@@ -94,11 +119,23 @@ def test_api_key(infer: Infer, tmp_path: Path) -> None:
     """--api-key is sent with each request on both protocols."""
     (tmp_path / "keys").write_text("a-key-of-the-tests")
     path = write_csv(tmp_path / "in.csv", ROWS)
-    with gunicorn(ROOT, "tests.service.table_apps:rows()", FOLDER=tmp_path, API_KEYS_FILE=tmp_path / "keys") as running:
+    with gunicorn(
+        ROOT, "tests.service.table_apps:rows()", FOLDER=tmp_path, API_KEYS_FILE=tmp_path / "keys"
+    ) as running:
         for transport in ("rest-binary", "grpc"):
-            infer(path, "-o", tmp_path / "out.csv", "--api-key", "a-key-of-the-tests", at=running, transport=transport)
+            infer(
+                path,
+                "-o",
+                tmp_path / "out.csv",
+                "--api-key",
+                "a-key-of-the-tests",
+                at=running,
+                transport=transport,
+            )
             assert read_csv(tmp_path / "out.csv") == WANTED
-            assert infer(path, at=running, transport=transport, status=1).stderr.count("API key") == 1
+            assert (
+                infer(path, at=running, transport=transport, status=1).stderr.count("API key") == 1
+            )
 
 
 def lines(first: int, last: int) -> bytes:
@@ -108,9 +145,25 @@ def lines(first: int, last: int) -> bytes:
 
 def infer_stdin(url: str, out: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start the command in its own process. It reads CSV from standard input."""
-    command = [sys.executable, "-m", "app", "infer", "-", "--format", "csv", "-o", str(out), "--url", url]
+    command = [
+        sys.executable,
+        "-m",
+        "app",
+        "infer",
+        "-",
+        "--format",
+        "csv",
+        "-o",
+        str(out),
+        "--url",
+        url,
+    ]
     return subprocess.Popen(
-        [*command, *words], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [*command, *words],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
 
 
@@ -160,14 +213,17 @@ class OtherServer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         tensor = {"name": "x", "datatype": "FP32", "shape": [-1]}
         self.respond(
-            404 if self.path.endswith("/config") else 200, {"name": "m", "inputs": [tensor], "outputs": [tensor]}
+            404 if self.path.endswith("/config") else 200,
+            {"name": "m", "inputs": [tensor], "outputs": [tensor]},
         )
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         OtherServer.posts += 1
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [0.1]}
-        self.respond(502 if OtherServer.posts == 1 else 200, {"model_name": "m", "outputs": [tensor]})
+        self.respond(
+            502 if OtherServer.posts == 1 else 200, {"model_name": "m", "outputs": [tensor]}
+        )
 
     def respond(self, status: int, value: Any) -> None:
         body = json.dumps(value).encode()

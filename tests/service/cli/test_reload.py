@@ -22,7 +22,9 @@ LAST_LINE = len(PREDICT.splitlines())
 
 
 @contextmanager
-def serving(project: Path, *options: str, folder: Path | None = None, **environment: Any) -> Iterator[Running]:
+def serving(
+    project: Path, *options: str, folder: Path | None = None, **environment: Any
+) -> Iterator[Running]:
     """Run `serve` with the options. It exits with 0 on SIGTERM."""
     http_port, grpc_port = free_ports(2)
     settings = {
@@ -33,7 +35,9 @@ def serving(project: Path, *options: str, folder: Path | None = None, **environm
         **environment,
     }
     settings["PYTHONPATH"] = project
-    with started([sys.executable, "-m", "app", "serve", *options], folder or project, settings) as running:
+    with started(
+        [sys.executable, "-m", "app", "serve", *options], folder or project, settings
+    ) as running:
         yield running
     assert running.process.returncode == 0, running.log()
 
@@ -99,7 +103,9 @@ def test_reload_with_preload(tmp_path: Path) -> None:
     """With PRELOAD_MODEL=on, a new model is served. A log message states that a code change needs a restart."""
     project = make_project(tmp_path)
     with serving(project, "--reload", "--preload-model", "on", WORKERS=1) as running:
-        wait_for(lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log())
+        wait_for(
+            lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log()
+        )
         (project / "model/term.txt").write_text("2")
         wait_for(lambda: send_request(running) == 3)
 
@@ -108,7 +114,12 @@ def test_reload_ignores_hidden_and_compiled_files(tmp_path: Path) -> None:
     """Files that editors and Python write next to the code do not trigger a reload."""
     project = make_project(tmp_path)
     with serving(project, "--reload", WORKERS=1) as running:
-        for name in ("app/.predict.py.swp", "app/predict.py~", "app/__pycache__/predict.pyc", "model/.term.txt.part"):
+        for name in (
+            "app/.predict.py.swp",
+            "app/predict.py~",
+            "app/__pycache__/predict.pyc",
+            "model/.term.txt.part",
+        ):
             (project / name).parent.mkdir(exist_ok=True)
             (project / name).write_bytes(b"x")
         (project / "model/term.txt").write_text("4")
@@ -146,11 +157,18 @@ def test_serve_from_another_directory(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/term.txt").write_text("7")
     options = ["--model-name", "adder", "--", "--pid", str(tmp_path / "pid")]
-    with serving(project, *options, folder=tmp_path, WORKERS=1, MODEL_DIR="other", MODEL_NAME="none") as running:
+    with serving(
+        project, *options, folder=tmp_path, WORKERS=1, MODEL_DIR="other", MODEL_NAME="none"
+    ) as running:
         assert send_request(running) == 8
         assert int((tmp_path / "pid").read_text()) == running.process.pid
     done = command(
-        "serve", folder=project, MODEL_DIR=tmp_path, WORKERS=1, HTTP_PORT=running.http_port, GRPC_PORT=running.grpc_port
+        "serve",
+        folder=project,
+        MODEL_DIR=tmp_path,
+        WORKERS=1,
+        HTTP_PORT=running.http_port,
+        GRPC_PORT=running.grpc_port,
     )
     assert done.returncode == 3
 

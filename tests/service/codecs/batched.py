@@ -12,9 +12,13 @@ from tests.service.wires import Response, Rest
 ALL_FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 
 
-def infer_in_one_batch(serve: Callable[..., Service], module: Any, calls: list[dict[str, Any]]) -> list[Response]:
+def infer_in_one_batch(
+    serve: Callable[..., Service], module: Any, calls: list[dict[str, Any]]
+) -> list[Response]:
     """Send `calls`, the arguments of infer() and the `form` for one row each, in one batch. Return the responses."""
-    service = serve(module, max_batch_size=len(calls), max_batch_delay_ms=20_000)  # less than the timeout of gRPC
+    service = serve(
+        module, max_batch_size=len(calls), max_batch_delay_ms=20_000
+    )  # less than the timeout of gRPC
 
     def send(form: str, **arguments: Any) -> Response:
         client = service.forms[form]

@@ -32,7 +32,11 @@ def plain(value: Any) -> Any:
 
 
 def describing_model(
-    annotation: Any, *inputs: MetadataTensor, content_type: str | None = None, name: str = "x", default: Any = ...
+    annotation: Any,
+    *inputs: MetadataTensor,
+    content_type: str | None = None,
+    name: str = "x",
+    default: Any = ...,
 ) -> Any:
     """Return a model whose predict() has one parameter with this annotation and describes the argument it received."""
     if default is ...:
@@ -91,7 +95,13 @@ def frame_model(content_type: str | None = None) -> Any:
     def predict(_, frame: pd.DataFrame):
         kinds = [str(dtype).split("[")[0] for dtype in frame.dtypes]
         return [
-            json.dumps([list(frame), kinds, [[str(cell) for cell in row] for row in frame.itertuples(index=False)]])
+            json.dumps(
+                [
+                    list(frame),
+                    kinds,
+                    [[str(cell) for cell in row] for row in frame.itertuples(index=False)],
+                ]
+            )
         ]
 
     module = models.model(FRAME_INPUTS, [MetadataTensor("y", "BYTES", [1])], predict)

@@ -77,7 +77,9 @@ def test_values_are_converted_to_the_annotated_type(
 ) -> None:
     """C2: the decoded value is converted to the annotated type. If this is not possible, the error names the input."""
     response = (
-        serve(describing_model(annotation)).forms[form].infer([sent], content_types={"x": named} if named else None)
+        serve(describing_model(annotation))
+        .forms[form]
+        .infer([sent], content_types={"x": named} if named else None)
     )
     if expected is None:
         assert response.kind == "INVALID_ARGUMENT", response
@@ -149,7 +151,9 @@ def test_bytes_that_are_not_utf8(serve, bits: str, values: list[bytes]) -> None:
         (np.ndarray, "pd_json", None),
     ],
 )
-def test_null_is_valid_only_with_str(serve, annotation: Any, named: str | None, expected: str | None) -> None:
+def test_null_is_valid_only_with_str(
+    serve, annotation: Any, named: str | None, expected: str | None
+) -> None:
     """R12: null in BYTES is None with the content type str, and is rejected otherwise."""
     response = serve(describing_model(annotation)).rest.infer(
         [("x", "BYTES", [2], ["a", None])], content_types={"x": named} if named else None
@@ -187,7 +191,11 @@ def test_dict_holds_all_inputs_by_name(serve, form: str) -> None:
 @pytest.mark.parametrize("annotation", [dict, dict[str, np.ndarray], typing.Dict[str, np.ndarray]])  # noqa: UP006
 def test_equivalent_dict_annotations_work_alike(serve, form: str, annotation: Any) -> None:
     """C2: `dict` and `typing.Dict` have the same effect as `dict[str, np.ndarray]`."""
-    response = serve(describing_model(annotation)).forms[form].infer([TEXT], parameters={"content_type": "str"})
+    response = (
+        serve(describing_model(annotation))
+        .forms[form]
+        .infer([TEXT], parameters={"content_type": "str"})
+    )
     assert got(response).startswith("dict {'x': array(['YWI=', 'Y2Q=']")
 
 
@@ -196,7 +204,16 @@ def test_inference_request_is_not_decoded(serve, form: str) -> None:
 
     def predict(_, request: InferenceRequest):
         (tensor,) = request.inputs
-        return [repr((tensor.shape, tensor.parameters["content_type"], request.parameters["content_type"], request.id))]
+        return [
+            repr(
+                (
+                    tensor.shape,
+                    tensor.parameters["content_type"],
+                    request.parameters["content_type"],
+                    request.id,
+                )
+            )
+        ]
 
     service = serve(models.model([BYTES], [MetadataTensor("y", "BYTES", [1])], predict))
     response = service.forms[form].infer(
@@ -260,15 +277,27 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
         (broken(takes_numbers, [BYTES]), 'parameter "x": invalid annotation. .* got list.int.'),
         (broken(takes_either, [BYTES]), 'parameter "x": invalid annotation. '),
         (broken(takes_x_and_a_frame, [BYTES]), '"frame"'),
-        (broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]), 'tensor "town": .*content_type="str"'),
+        (
+            broken(takes_a_frame, [NUMBER, MetadataTensor("town", "BYTES", [-1])]),
+            'tensor "town": .*content_type="str"',
+        ),
         (
             broken(takes_a_frame, [MetadataTensor("age", "FP32", [])]),
             r'"age": invalid shape. Expected .-1. .*, got \[\]',
         ),
-        (broken(takes_x, [declared("nonsense")]), "METADATA, .*base64, bytes, datetime, np, pd_json, str"),
+        (
+            broken(takes_x, [declared("nonsense")]),
+            "METADATA, .*base64, bytes, datetime, np, pd_json, str",
+        ),
         (broken(takes_x, [declared("pd")]), "METADATA, .*for an input or output, got pd"),
-        (broken(takes_x, [BYTES], [declared("nonsense")]), "METADATA, .*for an input or output, got nonsense"),
-        (broken(takes_x, [BYTES], content_type="nonsense"), "METADATA: .*np, pd, str for a request, got nonsense"),
+        (
+            broken(takes_x, [BYTES], [declared("nonsense")]),
+            "METADATA, .*for an input or output, got nonsense",
+        ),
+        (
+            broken(takes_x, [BYTES], content_type="nonsense"),
+            "METADATA: .*np, pd, str for a request, got nonsense",
+        ),
         (broken(takes_x, [BYTES], content_type="base64"), "METADATA: .*for a request, got base64"),
         *(
             (

@@ -27,10 +27,30 @@ from tests.service.codecs.values import texts
 @pytest.mark.parametrize(
     ("codec", "datatype", "data", "text"),
     [
-        (StringCodec, "FP32", [1], "Invalid datatype. Expected BYTES for content type str, got FP32"),
-        (Base64Codec, "INT8", [1], "Invalid datatype. Expected BYTES for content type base64, got INT8"),
-        (DatetimeCodec, "INT64", [1], "Invalid datatype. Expected BYTES for content type datetime, got INT64"),
-        (PandasJsonCodec, "BOOL", [True], "Invalid datatype. Expected BYTES for content type pd_json, got BOOL"),
+        (
+            StringCodec,
+            "FP32",
+            [1],
+            "Invalid datatype. Expected BYTES for content type str, got FP32",
+        ),
+        (
+            Base64Codec,
+            "INT8",
+            [1],
+            "Invalid datatype. Expected BYTES for content type base64, got INT8",
+        ),
+        (
+            DatetimeCodec,
+            "INT64",
+            [1],
+            "Invalid datatype. Expected BYTES for content type datetime, got INT64",
+        ),
+        (
+            PandasJsonCodec,
+            "BOOL",
+            [True],
+            "Invalid datatype. Expected BYTES for content type pd_json, got BOOL",
+        ),
         (StringCodec, "BYTES", [b"\xff"], "Invalid data. Expected UTF-8 text, got "),
         (Base64Codec, "BYTES", ["YQ="], "Invalid base64. Send "),
         (Base64Codec, "BYTES", ["Y Q=="], "Invalid base64. Send "),
@@ -70,7 +90,9 @@ from tests.service.codecs.values import texts
         (NumpyCodec, "BYTES", [b"a", None], "null"),
     ],
 )
-def test_rejects_tensors_that_do_not_match_the_codec(codec: Any, datatype: str, data: list, text: str) -> None:
+def test_rejects_tensors_that_do_not_match_the_codec(
+    codec: Any, datatype: str, data: list, text: str
+) -> None:
     """C7, R12, R14: decoding rejects another datatype and data that is invalid for the content type."""
     with pytest.raises(InvalidInput, match=text):
         codec.decode_input(RequestInput("x", datatype, data=data))
@@ -155,5 +177,7 @@ def test_rejects_unknown_content_types_on_tensors(codec: Any, named: Any) -> Non
     with pytest.raises(InvalidInput, match=r'Input "x".*base64, bytes, datetime, np, pd_json, str'):
         codec.decode_request(InferenceRequest([tensor]))
     output = ResponseOutput("y", "BYTES", data=["a"], parameters={"content_type": named})
-    with pytest.raises(InvalidInput, match=r'Output "y".*base64, bytes, datetime, np, pd_json, str'):
+    with pytest.raises(
+        InvalidInput, match=r'Output "y".*base64, bytes, datetime, np, pd_json, str'
+    ):
         codec.decode_response(InferenceResponse([output]))

@@ -36,7 +36,9 @@ INPUT_CODECS = [NumpyCodec, StringCodec, BytesCodec, Base64Codec, DatetimeCodec,
 @pytest.mark.parametrize("named", ["nonsense", "", None, 5, [], {}])
 def test_find_codec_rejects_unknown_content_types(named: Any) -> None:
     """C2, C3: the error for an unknown content type lists the known content types of that level."""
-    with pytest.raises(InvalidInput, match="base64, bytes, datetime, np, pd_json, str for an input or output"):
+    with pytest.raises(
+        InvalidInput, match="base64, bytes, datetime, np, pd_json, str for an input or output"
+    ):
         find_input_codec(named)
     with pytest.raises(InvalidInput, match="np, pd, str for a request"):
         find_request_codec(named)
@@ -45,7 +47,11 @@ def test_find_codec_rejects_unknown_content_types(named: Any) -> None:
 def test_finds_built_in_codecs() -> None:
     """C3: each built-in codec is found by its content type, at its level."""
     assert [find_input_codec(each.ContentType) for each in INPUT_CODECS] == INPUT_CODECS
-    for name, codec in {"np": NumpyRequestCodec, "str": StringRequestCodec, "pd": PandasCodec}.items():
+    for name, codec in {
+        "np": NumpyRequestCodec,
+        "str": StringRequestCodec,
+        "pd": PandasCodec,
+    }.items():
         assert codec.ContentType == name
         assert find_request_codec(name) is codec
 
@@ -79,7 +85,8 @@ def test_registers_input_codecs(registries: None) -> None:
     assert Upper.can_encode("a")
     assert not Upper.can_encode(b"a")
     with pytest.raises(
-        InvalidInput, match="base64, bytes, datetime, lower, np, pd_json, str, upper for an input or output"
+        InvalidInput,
+        match="base64, bytes, datetime, lower, np, pd_json, str, upper for an input or output",
     ):
         find_input_codec("other")
     with pytest.raises(InvalidInput, match="np, pd, str for a request"):
@@ -100,7 +107,9 @@ def test_registers_mlserver_style_codecs(registries: None) -> None:
         @classmethod
         def encode_input(cls, name: str, payload: int, **options: Any) -> RequestInput:
             parameters = {"content_type": cls.ContentType}
-            return RequestInput(name=name, datatype="BYTES", shape=[1], data=["a" * payload], parameters=parameters)
+            return RequestInput(
+                name=name, datatype="BYTES", shape=[1], data=["a" * payload], parameters=parameters
+            )
 
         @classmethod
         def decode_input(cls, request_input: RequestInput) -> int:
@@ -109,7 +118,9 @@ def test_registers_mlserver_style_codecs(registries: None) -> None:
         @classmethod
         def encode_output(cls, name: str, payload: int, **options: Any) -> ResponseOutput:
             parameters = {"content_type": cls.ContentType}
-            return ResponseOutput(name=name, datatype="BYTES", shape=[1], data=["b" * payload], parameters=parameters)
+            return ResponseOutput(
+                name=name, datatype="BYTES", shape=[1], data=["b" * payload], parameters=parameters
+            )
 
         @classmethod
         def decode_output(cls, response_output: ResponseOutput) -> int:
@@ -163,7 +174,9 @@ print(*sorted({"flask", "grpc", "werkzeug", "marshmallow", "pandas", "google.pro
 
 def test_codecs_import_without_server_packages() -> None:
     """C4: importing the codecs does not import Flask, grpc or pandas."""
-    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == ""
 
 

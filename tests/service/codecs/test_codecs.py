@@ -50,7 +50,13 @@ def offset(hours: float) -> timezone:
         (NumpyCodec, np.empty((3, 0), "f8"), "FP64", [3, 0], [[], [], []]),
         (NumpyCodec, np.ones((1, 2, 1), ">i4"), "INT32", [1, 2, 1], [[[1], [1]]]),
         (NumpyCodec, np.array(["a", "é"]), "BYTES", [2, 1], [["a"], ["é"]]),
-        (NumpyCodec, np.array([b"a", b"\xff\x00"], object), "BYTES", [2, 1], [[b"a"], [b"\xff\x00"]]),
+        (
+            NumpyCodec,
+            np.array([b"a", b"\xff\x00"], object),
+            "BYTES",
+            [2, 1],
+            [[b"a"], [b"\xff\x00"]],
+        ),
         (NumpyCodec, b"abc", "BYTES", [1], [b"abc"]),
         (NumpyCodec, [b"a\0", b"bb"], "BYTES", [2, 1], [[b"a\0"], [b"bb"]]),
         (NumpyCodec, [2**64 - 1, 0], "UINT64", [2, 1], [[2**64 - 1], [0]]),
@@ -71,19 +77,36 @@ def offset(hours: float) -> timezone:
         (DatetimeCodec, "2024-01-02T03:04Z", "BYTES", [1, 1], [[b"2024-01-02T03:04Z"]]),
         (DatetimeCodec, [b"2024-01-02"], "BYTES", [1, 1], [[b"2024-01-02"]]),
         (DatetimeCodec, [], "BYTES", [0, 1], []),
-        (DatetimeCodec, np.array(["2024-01-02T03"], "M8[s]"), "BYTES", [1, 1], [[b"2024-01-02T03:00:00"]]),
+        (
+            DatetimeCodec,
+            np.array(["2024-01-02T03"], "M8[s]"),
+            "BYTES",
+            [1, 1],
+            [[b"2024-01-02T03:00:00"]],
+        ),
         (DatetimeCodec, [pd.Timestamp(2024, 1, 2)], "BYTES", [1, 1], [[b"2024-01-02T00:00:00"]]),
         (PandasJsonCodec, [[1, "é"], None], "BYTES", [2, 1], [['[1,"é"]'.encode()], [b"null"]]),
         (PandasJsonCodec, [{"a": [True, 1.5]}], "BYTES", [1, 1], [[b'{"a":[true,1.5]}']]),
-        (PandasJsonCodec, [np.array([1, 2]), np.float32(0.5)], "BYTES", [2, 1], [[b"[1,2]"], [b"0.5"]]),
+        (
+            PandasJsonCodec,
+            [np.array([1, 2]), np.float32(0.5)],
+            "BYTES",
+            [2, 1],
+            [[b"[1,2]"], [b"0.5"]],
+        ),
         (PandasJsonCodec, "abc", "BYTES", [1, 1], [[b'"abc"']]),
         (PandasJsonCodec, 5, "BYTES", [1, 1], [[b"5"]]),
         (PandasJsonCodec, [2**70], "BYTES", [1, 1], [[b"1180591620717411303424"]]),
     ],
 )
-def test_encodes_inputs_and_outputs(codec: Any, payload: Any, datatype: str, shape: list[int], data: list) -> None:
+def test_encodes_inputs_and_outputs(
+    codec: Any, payload: Any, datatype: str, shape: list[int], data: list
+) -> None:
     """C5, C7, C9: encoding sets the datatype, shape, data and content type of inputs and outputs. [N] becomes [N,1]."""
-    input_tensor, output_tensor = codec.encode_input("x", payload), codec.encode_output("x", payload)
+    input_tensor, output_tensor = (
+        codec.encode_input("x", payload),
+        codec.encode_output("x", payload),
+    )
     assert isinstance(input_tensor, RequestInput)
     assert isinstance(output_tensor, ResponseOutput)
     for tensor in (input_tensor, output_tensor):
@@ -139,9 +162,12 @@ def offset_of(value: Any) -> timedelta | None:
 @pytest.mark.parametrize("codec", [StringCodec, Base64Codec, DatetimeCodec, PandasJsonCodec])
 def test_use_bytes_false_encodes_str(codec: Any) -> None:
     """C7: use_bytes=False encodes the same text as str, which decodes to the same payload."""
-    payload: list = {StringCodec: ["é"], Base64Codec: [b"\xff"], DatetimeCodec: [MOMENT], PandasJsonCodec: [["é"]]}[
-        codec
-    ]
+    payload: list = {
+        StringCodec: ["é"],
+        Base64Codec: [b"\xff"],
+        DatetimeCodec: [MOMENT],
+        PandasJsonCodec: [["é"]],
+    }[codec]
     (text,) = codec.encode_input("x", payload, use_bytes=False).data.ravel()
     (octets,) = codec.encode_input("x", payload).data.ravel()
     assert isinstance(text, str)
@@ -152,8 +178,12 @@ def test_use_bytes_false_encodes_str(codec: Any) -> None:
 
 def test_request_codecs_pass_use_bytes_on() -> None:
     """C7: a request codec passes use_bytes=False to the input codec."""
-    assert StringRequestCodec.encode_request(["a"], use_bytes=False).inputs[0].data.tolist() == [["a"]]
-    assert StringRequestCodec.encode_response("m", ["a"], use_bytes=False).outputs[0].data.tolist() == [["a"]]
+    assert StringRequestCodec.encode_request(["a"], use_bytes=False).inputs[0].data.tolist() == [
+        ["a"]
+    ]
+    assert StringRequestCodec.encode_response("m", ["a"], use_bytes=False).outputs[
+        0
+    ].data.tolist() == [["a"]]
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
@@ -232,14 +262,23 @@ def test_np_and_str_request_codecs_encode_one_tensor(codec: Any, inner: Any) -> 
     assert isinstance(response, InferenceResponse)
     assert (response.model_name, response.model_version) == ("m", None)
     assert codec.encode_response("m", payload, "v10").model_version == "v10"
-    assert codec.encode_response(model_name="m", payload=payload, model_version="3").model_version == "3"
+    assert (
+        codec.encode_response(model_name="m", payload=payload, model_version="3").model_version
+        == "3"
+    )
     assert [each.name for each in response.outputs] == ["output-1"]
-    assert response.outputs[0].parameters == response.parameters == {"content_type": inner.ContentType}
+    assert (
+        response.outputs[0].parameters == response.parameters == {"content_type": inner.ContentType}
+    )
     for decoded in (codec.decode_request(request), codec.decode_response(response)):
-        np.testing.assert_array_equal(decoded, payload if inner is StringCodec else np.array([[1], [2]]))
+        np.testing.assert_array_equal(
+            decoded, payload if inner is StringCodec else np.array([[1], [2]])
+        )
 
 
-@pytest.mark.parametrize(("codec", "payload"), [(NumpyRequestCodec, 2.5), (StringRequestCodec, "abc")])
+@pytest.mark.parametrize(
+    ("codec", "payload"), [(NumpyRequestCodec, 2.5), (StringRequestCodec, "abc")]
+)
 def test_request_codecs_encode_a_scalar_as_a_list_of_one(codec: Any, payload: Any) -> None:
     """C5, C7: request codecs encode a bare scalar as a list of one element."""
     assert list(codec.decode_request(codec.encode_request(payload))) == [payload]
@@ -277,4 +316,6 @@ def test_base64_is_compatible_with_the_standard_library() -> None:
     payload = [bytes(range(n)) for n in range(5)]
     input_tensor = texts(*[base64.b64encode(each).decode() for each in payload])
     assert Base64Codec.decode_input(input_tensor) == payload
-    assert [base64.b64decode(each) for each in Base64Codec.encode_input("x", payload).data.ravel()] == payload
+    assert [
+        base64.b64decode(each) for each in Base64Codec.encode_input("x", payload).data.ravel()
+    ] == payload

@@ -53,7 +53,13 @@ from tests.service.wires import error_message
     ],
 )
 def test_content_type_precedence(
-    serve, form: str, annotation: Any, metadata: str | None, level: str | None, sent: str | None, expected: str
+    serve,
+    form: str,
+    annotation: Any,
+    metadata: str | None,
+    level: str | None,
+    sent: str | None,
+    expected: str,
 ) -> None:
     """C2: the precedence is: content type of the input, METADATA, request-level np or str, annotation."""
     service = serve(describing_model(annotation, declared(metadata)))
@@ -74,7 +80,9 @@ def test_content_type_precedence(
         ("pd", None, "ndarray [2] [b'YWI=', b'Y2Q=']"),
     ],
 )
-def test_request_content_type_precedence(serve, form: str, metadata: str, level: str | None, expected: str) -> None:
+def test_request_content_type_precedence(
+    serve, form: str, metadata: str, level: str | None, expected: str
+) -> None:
     """C2: a request-level content type overrides METADATA's, and np and str apply to inputs that name none."""
     service = serve(describing_model(np.ndarray, content_type=metadata))
     parameters = {"content_type": level} if level else None
@@ -87,11 +95,20 @@ def test_each_input_is_decoded_by_its_own_content_type(serve, form: str) -> None
     def predict(_, a: np.ndarray, b: np.ndarray, c: np.ndarray):
         return [describe(a), describe(b), describe(c)]
 
-    tensors = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in [("a", "str"), ("b", None), ("c", None)]]
+    tensors = [
+        MetadataTensor(name, "BYTES", [-1], kind)
+        for name, kind in [("a", "str"), ("b", None), ("c", None)]
+    ]
     service = serve(models.model(tensors, [MetadataTensor("y", "BYTES", [3])], predict))
     sent = [(name, "BYTES", [1], ["YQ=="]) for name in "abc"]
-    response = service.forms[form].infer(sent, parameters={"content_type": "str"}, content_types={"c": "base64"})
-    assert response.outputs["y"][2] == [b"ndarray [1] ['YQ==']", b"ndarray [1] ['YQ==']", b"ndarray [1] [b'a']"]
+    response = service.forms[form].infer(
+        sent, parameters={"content_type": "str"}, content_types={"c": "base64"}
+    )
+    assert response.outputs["y"][2] == [
+        b"ndarray [1] ['YQ==']",
+        b"ndarray [1] ['YQ==']",
+        b"ndarray [1] [b'a']",
+    ]
 
 
 def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
@@ -102,14 +119,23 @@ def test_rejects_str_for_numeric_inputs(serve, form: str) -> None:
         .infer([("x", "FP32", [1], [1.5])], parameters={"content_type": "str"})
     )
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text == 'Input "x": invalid datatype. Expected BYTES for content type str, got FP32.'
+    assert (
+        response.text
+        == 'Input "x": invalid datatype. Expected BYTES for content type str, got FP32.'
+    )
 
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
 @pytest.mark.parametrize("named", ["nonsense", "pd", "STR", ""])
-def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: Any, named: str) -> None:
+def test_rejects_unknown_content_types_on_inputs(
+    serve, form: str, annotation: Any, named: str
+) -> None:
     """C2: an unknown content type on an input is rejected. The error names the input and the known content types."""
-    response = serve(describing_model(annotation, declared("np"))).forms[form].infer([TEXT], content_types={"x": named})
+    response = (
+        serve(describing_model(annotation, declared("np")))
+        .forms[form]
+        .infer([TEXT], content_types={"x": named})
+    )
     assert response.kind == "INVALID_ARGUMENT"
     known = "base64, bytes, datetime, np, pd_json, str for an input or output"
     assert response.text.startswith(f'Input "x": invalid content_type. Expected one of {known}')
@@ -118,7 +144,9 @@ def test_rejects_unknown_content_types_on_inputs(serve, form: str, annotation: A
 
 @pytest.mark.parametrize("annotation", [np.ndarray, list[str], pd.DataFrame, dict[str, np.ndarray]])
 @pytest.mark.parametrize("named", ["nonsense", "base64", "datetime", "pd_json", "NP", ""])
-def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation: Any, named: str) -> None:
+def test_rejects_unknown_content_types_on_requests(
+    serve, form: str, annotation: Any, named: str
+) -> None:
     """C2, C3: an unknown content type on a request is rejected, and the error lists the known ones of that level."""
     response = (
         serve(describing_model(annotation, declared("np")))
@@ -126,15 +154,22 @@ def test_rejects_unknown_content_types_on_requests(serve, form: str, annotation:
         .infer([TEXT], parameters={"content_type": named})
     )
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text == "Invalid content_type. Expected one of np, pd, str for a request, got {}.".format(
-        named or '""'
+    assert (
+        response.text
+        == "Invalid content_type. Expected one of np, pd, str for a request, got {}.".format(
+            named or '""'
+        )
     )
 
 
 @pytest.mark.parametrize("value", [5, True, 1.5])
 def test_rejects_content_types_that_are_not_strings(serve, form: str, value: Any) -> None:
     """C2: a content type that is not a string is rejected."""
-    response = serve(describing_model(np.ndarray)).forms[form].infer([TEXT], parameters={"content_type": value})
+    response = (
+        serve(describing_model(np.ndarray))
+        .forms[form]
+        .infer([TEXT], parameters={"content_type": value})
+    )
     assert response.kind == "INVALID_ARGUMENT"
     assert "np, pd, str for a request" in response.text
 
@@ -156,7 +191,9 @@ def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> 
 @pytest.mark.parametrize(("optional", "names"), [("", "abc"), ("a", "bc"), ("abc", "a")])
 def test_startup_example_omits_optional_inputs(optional: str, names: str) -> None:
     """The example request omits optional inputs, but contains the first input if all are optional."""
-    metadata = ModelMetadata("test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], [])
+    metadata = ModelMetadata(
+        "test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], []
+    )
     assert [tensor["name"] for tensor in make_example(metadata, optional)["inputs"]] == [*names]
 
 
@@ -175,17 +212,25 @@ def test_metadata_shows_content_types(serve) -> None:
 @pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
 def test_rejects_cells_that_are_not_json(serve, form: str, annotation: Any, cell: str) -> None:
     """R12, R19, R20: a pd_json cell that is not JSON is rejected, and the error names the input."""
-    response = serve(describing_model(annotation, declared("pd_json"))).forms[form].infer([("x", "BYTES", [1], [cell])])
+    response = (
+        serve(describing_model(annotation, declared("pd_json")))
+        .forms[form]
+        .infer([("x", "BYTES", [1], [cell])])
+    )
     assert response.kind == "INVALID_ARGUMENT"
     assert response.text.startswith('Input "x": ')
 
 
 @pytest.mark.parametrize("text", ["now", "", " 2024-01-01", "soon", "2024-13-01"])
 @pytest.mark.parametrize("annotation", [np.ndarray, list[datetime], pd.DataFrame])
-def test_rejects_datetimes_that_are_not_iso_8601(serve, form: str, annotation: Any, text: str) -> None:
+def test_rejects_datetimes_that_are_not_iso_8601(
+    serve, form: str, annotation: Any, text: str
+) -> None:
     """C7: a datetime that is not ISO 8601 is rejected, in a list, an array and a column."""
     response = (
-        serve(describing_model(annotation, declared("datetime"))).forms[form].infer([("x", "BYTES", [1], [text])])
+        serve(describing_model(annotation, declared("datetime")))
+        .forms[form]
+        .infer([("x", "BYTES", [1], [text])])
     )
     assert response.kind == "INVALID_ARGUMENT"
     assert response.text.startswith('Input "x": ')
@@ -205,12 +250,21 @@ def test_unknown_content_type_in_json_returns_400(serve, named: Any) -> None:
     """C2, R19: an unknown content type in JSON returns 400, even if it is not a string."""
     envelope = {
         "inputs": [
-            {"name": "x", "datatype": "BYTES", "shape": [1], "data": ["a"], "parameters": {"content_type": named}}
+            {
+                "name": "x",
+                "datatype": "BYTES",
+                "shape": [1],
+                "data": ["a"],
+                "parameters": {"content_type": named},
+            }
         ]
     }
     text = error_message(serve(describing_model(np.ndarray)).rest.post(envelope), 400)
     known = "base64, bytes, datetime, np, pd_json, str"
-    assert text == f'Input "x": invalid content_type. Expected one of {known} for an input or output, got {named}.'
+    assert (
+        text
+        == f'Input "x": invalid content_type. Expected one of {known} for an input or output, got {named}.'
+    )
 
 
 def test_error_messages_are_the_same_on_every_transport(serve) -> None:

@@ -48,7 +48,10 @@ def png_model() -> Any:
 
     return models.model(
         [MetadataTensor("picture", "BYTES", [1], content_type="png")],
-        [MetadataTensor("shape", "INT64", [3]), MetadataTensor("upside down", "BYTES", [1], content_type="png")],
+        [
+            MetadataTensor("shape", "INT64", [3]),
+            MetadataTensor("upside down", "BYTES", [1], content_type="png"),
+        ],
         predict,
     )
 
@@ -69,7 +72,9 @@ def test_custom_input_codec(serve, bits: str) -> None:
     decoded = codec.decode(ResponseOutput("y", "BYTES", data=[octets]))
     np.testing.assert_array_equal(decoded, expected[::-1])
     assert response.content_types == {"upside down": "png"}
-    unknown = service.forms[bits].infer([("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"})
+    unknown = service.forms[bits].infer(
+        [("picture", "BYTES", [1], [b"a"])], content_types={"picture": "jpeg"}
+    )
     assert "base64, bytes, datetime, np, pd_json, png, str for an input or output" in unknown.text
 
 
@@ -91,9 +96,14 @@ def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
 
     service = serve(describing_model(Point, MetadataTensor("x", "FP64", [2], content_type="point")))
     assert got(service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])])).startswith("Point ")
-    response = service.forms[form].infer([("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"})
+    response = service.forms[form].infer(
+        [("x", "FP64", [2], [1.5, 2.5])], content_types={"x": "np"}
+    )
     assert response.kind == "INVALID_ARGUMENT"
-    assert response.text == 'Input "x": invalid content_type. Expected one that decodes to Point, got ndarray.'
+    assert (
+        response.text
+        == 'Input "x": invalid content_type. Expected one that decodes to Point, got ndarray.'
+    )
 
 
 def sums_model() -> Any:
@@ -117,7 +127,9 @@ def sums_model() -> Any:
             cls, model_name: str, payload: Total, model_version: str | None = None, **options: Any
         ) -> InferenceResponse:
             output = ResponseOutput("y", "FP64", data=[payload.value])
-            return InferenceResponse([output], model_name, model_version, parameters={"content_type": "total"})
+            return InferenceResponse(
+                [output], model_name, model_version, parameters={"content_type": "total"}
+            )
 
     def predict(_, total: Total):
         return Total(total.value * 2)
@@ -140,5 +152,11 @@ def test_custom_request_codec(serve, form: str) -> None:
     assert response.kind == "ok", response.text
     assert response.outputs == {"y": ("FP64", [1], [13.0])}
     assert response.parameters["content_type"] == "total"
-    assert "np, pd, str, total for a request" in service.forms[form].infer(sent, parameters={"content_type": "x"}).text
-    assert service.forms[form].infer(sent, parameters={"content_type": "np"}).kind == "INVALID_ARGUMENT"
+    assert (
+        "np, pd, str, total for a request"
+        in service.forms[form].infer(sent, parameters={"content_type": "x"}).text
+    )
+    assert (
+        service.forms[form].infer(sent, parameters={"content_type": "np"}).kind
+        == "INVALID_ARGUMENT"
+    )

@@ -14,7 +14,14 @@ import pytest
 from app.codecs import PandasCodec
 from app.protocol.types import MetadataTensor
 from tests.service import models
-from tests.service.codecs.content_type_models import FRAME_SENT, TEXT, declared, frame_model, got, returning
+from tests.service.codecs.content_type_models import (
+    FRAME_SENT,
+    TEXT,
+    declared,
+    frame_model,
+    got,
+    returning,
+)
 
 GAP = object()
 
@@ -30,14 +37,19 @@ def test_dataframe_has_the_order_and_types_of_metadata(
     names, kinds, rows = json.loads(got(response))
     assert names == ["sepal length", "class", "when", "0"]
     assert (kinds[0], kinds[2], kinds[3]) == ("float32", "datetime64", "int64")
-    assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
+    assert rows == [
+        ["1.5", "a", "2024-01-02 00:00:00", "5"],
+        ["2.5", "é", "2024-01-03 00:00:00", "6"],
+    ]
 
 
 @pytest.mark.parametrize(
     ("content_type", "expected"),
     [("str", ["YWI=", "Y2Q="]), ("np", [b"YWI=", b"Y2Q="]), ("base64", [b"ab", b"cd"])],
 )
-def test_dataframe_text_columns_follow_metadata(serve, form: str, content_type: str, expected: list[Any]) -> None:
+def test_dataframe_text_columns_follow_metadata(
+    serve, form: str, content_type: str, expected: list[Any]
+) -> None:
     """C6: METADATA's content type decides whether a column holds text, raw bytes or decoded base64."""
     seen: list[Any] = []
 
@@ -45,7 +57,9 @@ def test_dataframe_text_columns_follow_metadata(serve, form: str, content_type: 
         seen.extend(frame["x"])
         return frame["x"]
 
-    service = serve(models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict))
+    service = serve(
+        models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict)
+    )
     assert service.forms[form].infer([TEXT]).kind == "ok"
     assert seen == expected
 
@@ -57,7 +71,10 @@ def test_dataframe_column_is_decoded_by_the_requests_content_type(serve, form: s
     response = service.forms[form].infer(sent, content_types={"when": "str", "class": "base64"})
     _, kinds, rows = json.loads(got(response))
     assert kinds[2] == "datetime64"
-    assert rows == [["1.5", "a", "2024-01-02 00:00:00", "5"], ["2.5", "é", "2024-01-03 00:00:00", "6"]]
+    assert rows == [
+        ["1.5", "a", "2024-01-02 00:00:00", "5"],
+        ["2.5", "é", "2024-01-03 00:00:00", "6"],
+    ]
     response = service.forms[form].infer(FRAME_SENT, content_types={"when": "np", "class": "np"})
     assert json.loads(got(response))[2] == rows
     rejected = service.forms[form].infer(sent, content_types={"when": "base64"})
@@ -69,7 +86,9 @@ def test_datetimes_do_not_depend_on_other_rows(serve, form: str) -> None:
     service = serve(frame_model())
     for other in ("2024-01-03T00:00:00+01:00", "2024-01-03T00:00:00+05:00", "NaT"):
         moments = ("when", "BYTES", [2], ["2024-01-02T00:00:00+01:00", other])
-        _, _, rows = json.loads(got(service.forms[form].infer([moments, *FRAME_SENT[::2], FRAME_SENT[3]])))
+        _, _, rows = json.loads(
+            got(service.forms[form].infer([moments, *FRAME_SENT[::2], FRAME_SENT[3]]))
+        )
         assert rows[0][2] == "2024-01-01 23:00:00+00:00"
 
 
@@ -77,7 +96,10 @@ def test_returned_dataframe_with_duplicate_columns_is_a_model_error(serve, form:
     """C6: a returned DataFrame with duplicate column names is an error of the model."""
     returned = pd.DataFrame([["a", "b"]], columns=["y", "y"])
     response = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
-    assert (response.kind, response.text) == ("INTERNAL", 'predict() returned an output twice: "y", "y".')
+    assert (response.kind, response.text) == (
+        "INTERNAL",
+        'predict() returned an output twice: "y", "y".',
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,17 +128,25 @@ def test_column_dtype_does_not_depend_on_the_values(
         return np.zeros(len(frame))
 
     service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
-    usual = {"str": "a", "datetime": "2024-01-02", "pd_json": '"a"'}.get(str(tensor.content_type), "YQ==")
+    usual = {"str": "a", "datetime": "2024-01-02", "pd_json": '"a"'}.get(
+        str(tensor.content_type), "YQ=="
+    )
     for values, content_types in (([usual], None), (sent, {"x": named} if named else None)):
-        response = service.rest.infer([("x", "BYTES", [len(values)], values)], content_types=content_types)
+        response = service.rest.infer(
+            [("x", "BYTES", [len(values)], values)], content_types=content_types
+        )
         assert response.kind == "ok", response.text
     first, second = seen
     assert second.dtype == first.dtype
     assert [GAP if pd.isna(each) else each for each in second] == expected
 
 
-@pytest.mark.parametrize(("named", "text"), [("np", "2024"), ("base64", "YQ=="), ("datetime", "2024-01-02")])
-def test_pd_json_column_rejects_values_without_json_form(serve, form: str, named: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("named", "text"), [("np", "2024"), ("base64", "YQ=="), ("datetime", "2024-01-02")]
+)
+def test_pd_json_column_rejects_values_without_json_form(
+    serve, form: str, named: str, text: str
+) -> None:
     """C6: if METADATA declares pd_json, a request-level content type whose values have no JSON form is rejected."""
     seen: list[pd.DataFrame] = []
 
@@ -124,7 +154,9 @@ def test_pd_json_column_rejects_values_without_json_form(serve, form: str, named
         seen.append(frame)
         return np.zeros(len(frame))
 
-    service = serve(models.model([declared("pd_json")], [MetadataTensor("y", "FP64", [-1])], predict))
+    service = serve(
+        models.model([declared("pd_json")], [MetadataTensor("y", "FP64", [-1])], predict)
+    )
     response = service.forms[form].infer([("x", "BYTES", [1], [text])], content_types={"x": named})
     assert (response.kind, seen) == ("INVALID_ARGUMENT", [])
     assert 'Input "x": JSON cannot represent' in response.text
@@ -137,7 +169,11 @@ def test_pd_json_column_rejects_values_without_json_form(serve, form: str, named
         ("np", ["a", "b", "c", "d"], "[b'a', b'b']"),
         ("base64", ["YQ==", "Yg==", "Yw==", "ZA=="], "[b'a', b'b']"),
         ("pd_json", ["1", "[2]", "3", "null"], "[1, [2]]"),
-        ("datetime", ["2024-01-02"] * 4, "[Timestamp('2024-01-02 00:00:00'), Timestamp('2024-01-02 00:00:00')]"),
+        (
+            "datetime",
+            ["2024-01-02"] * 4,
+            "[Timestamp('2024-01-02 00:00:00'), Timestamp('2024-01-02 00:00:00')]",
+        ),
     ],
 )
 def test_dataframe_cells_hold_several_elements(
@@ -152,11 +188,16 @@ def test_dataframe_cells_hold_several_elements(
     service = serve(models.model([tensor], [MetadataTensor("y", "BYTES", [1])], predict))
     assert got(service.forms[form].infer([("x", "BYTES", [2, 2], values)])) == f"2 {expected}"
     named = {"x": "np"} if content_type == "str" else None
-    assert got(service.forms[form].infer([("x", "BYTES", [2, 2], values)], content_types=named)) == f"2 {expected}"
+    assert (
+        got(service.forms[form].infer([("x", "BYTES", [2, 2], values)], content_types=named))
+        == f"2 {expected}"
+    )
 
 
 @pytest.mark.parametrize("level", ["np", "str"])
-def test_dataframe_of_one_input_accepts_request_level_np_and_str(serve, form: str, level: str) -> None:
+def test_dataframe_of_one_input_accepts_request_level_np_and_str(
+    serve, form: str, level: str
+) -> None:
     """C2, C8: a request-level np or str gives the same DataFrame as pd if the model has one input."""
     seen: list[pd.Series] = []
 
@@ -164,15 +205,22 @@ def test_dataframe_of_one_input_accepts_request_level_np_and_str(serve, form: st
         seen.append(frame["x"])
         return np.zeros(len(frame))
 
-    tensors = {"np": [MetadataTensor("x", "FP32", [-1, 1]), declared("datetime")], "str": [declared("str")]}
+    tensors = {
+        "np": [MetadataTensor("x", "FP32", [-1, 1]), declared("datetime")],
+        "str": [declared("str")],
+    }
     for tensor in tensors[level]:
         service = serve(models.model([tensor], [MetadataTensor("y", "FP64", [-1])], predict))
-        values: list = [1.5, 2.5] if tensor.datatype == "FP32" else ["2024-01-02", "2024-01-03T00:00:00"]
+        values: list = (
+            [1.5, 2.5] if tensor.datatype == "FP32" else ["2024-01-02", "2024-01-03T00:00:00"]
+        )
         sent = ("x", tensor.datatype, [2, 1][: len(tensor.shape)], values)
         for parameters in (None, {"content_type": level}):
             assert service.forms[form].infer([sent], parameters=parameters).kind == "ok"
         pd.testing.assert_series_equal(*seen[-2:])
-    rejected = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    rejected = (
+        serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    )
     assert rejected.kind == "INVALID_ARGUMENT"
 
 
@@ -180,7 +228,11 @@ def test_dataframe_of_one_input_accepts_request_level_np_and_str(serve, form: st
 def test_pd_json_encodes_missing_values_as_null(serve, form: str, gap: Any) -> None:
     """C3: missing values of a returned column are encoded as null if METADATA declares pd_json."""
     returned = pd.DataFrame({"y": pd.Series(["a", gap], dtype="string")})
-    response = serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json"))).forms[form].infer([])
+    response = (
+        serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json")))
+        .forms[form]
+        .infer([])
+    )
     assert response.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
 
 
@@ -193,9 +245,13 @@ def test_returned_codec_response_matches_declared_vector(serve, form: str) -> No
 
 
 @pytest.mark.parametrize("level", ["np", "str"])
-def test_dataframe_of_several_inputs_rejects_request_level_np_and_str(serve, form: str, level: str) -> None:
+def test_dataframe_of_several_inputs_rejects_request_level_np_and_str(
+    serve, form: str, level: str
+) -> None:
     """C2, C8: request-level np and str use only the first input, so a DataFrame of several inputs is rejected."""
-    response = serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    response = (
+        serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
+    )
     assert response.kind == "INVALID_ARGUMENT"
 
 

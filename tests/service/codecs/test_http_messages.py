@@ -11,7 +11,13 @@ import pytest
 
 from app.codecs import StringCodec
 from app.protocol.errors import InferenceError, InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, RequestOutput, ResponseOutput
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    RequestInput,
+    RequestOutput,
+    ResponseOutput,
+)
 
 LENGTH = "Inference-Header-Content-Length"
 
@@ -30,7 +36,13 @@ ENVELOPE: dict[str, Any] = {
     "parameters": {"priority": 1},
     "outputs": [{"name": "y", "parameters": {"binary_data": False}}, {"name": "z"}],
     "inputs": [
-        {"name": "x", "shape": [2, 1], "datatype": "FP32", "parameters": {"content_type": "np"}, "data": [1.5, None]},
+        {
+            "name": "x",
+            "shape": [2, 1],
+            "datatype": "FP32",
+            "parameters": {"content_type": "np"},
+            "data": [1.5, None],
+        },
         {"name": "s", "shape": [1], "datatype": "BYTES", "data": ["é"]},
     ],
 }
@@ -40,7 +52,10 @@ def test_to_json_and_to_dict_agree() -> None:
     """R7: to_dict, to_json and to_http without binary data produce the same JSON."""
     assert REQUEST.to_dict() == ENVELOPE
     assert json.loads(REQUEST.to_json()) == ENVELOPE
-    assert REQUEST.to_http(binary=False) == (REQUEST.to_json(), {"Content-Type": "application/json"})
+    assert REQUEST.to_http(binary=False) == (
+        REQUEST.to_json(),
+        {"Content-Type": "application/json"},
+    )
     assert InferenceRequest([]).to_dict() == {"inputs": []}
     assert InferenceRequest([], id="").to_dict() == {"id": "", "inputs": []}
 
@@ -107,8 +122,15 @@ RESPONSE = InferenceResponse(
 def test_from_http_reads_what_to_http_writes(spell: Callable[[str], str], binary: Any) -> None:
     """R8, B7: from_http reads the output of to_http, with header names in any case."""
     body, headers = RESPONSE.to_http(binary)
-    read = InferenceResponse.from_http(body, {spell(name): value for name, value in headers.items()})
-    assert (read.model_name, read.model_version, read.id, read.parameters) == ("m", "3", "7", {"content_type": "np"})
+    read = InferenceResponse.from_http(
+        body, {spell(name): value for name, value in headers.items()}
+    )
+    assert (read.model_name, read.model_version, read.id, read.parameters) == (
+        "m",
+        "3",
+        "7",
+        {"content_type": "np"},
+    )
     assert [(each.name, each.datatype, each.shape) for each in read.outputs] == [
         ("y", "FP32", [2]),
         ("z", "BYTES", [1]),
@@ -116,13 +138,17 @@ def test_from_http_reads_what_to_http_writes(spell: Callable[[str], str], binary
     np.testing.assert_array_equal(read.outputs[0].data, np.array([1.5, np.nan], "f4"))
     assert StringCodec.decode_output(read.outputs[1]) == ["a"]
     assert read.outputs[1].parameters["k"] == 1
-    assert StringCodec.decode_output(InferenceResponse.from_dict(RESPONSE.to_dict()).outputs[1]) == ["a"]
+    assert StringCodec.decode_output(
+        InferenceResponse.from_dict(RESPONSE.to_dict()).outputs[1]
+    ) == ["a"]
 
 
 def test_from_dict_needs_only_outputs() -> None:
     """R8: a response needs only `outputs`, and its data may be nested."""
     tensor = {"name": "y", "datatype": "INT8", "shape": [2, 1], "data": [[1], [2]]}
-    read = InferenceResponse.from_dict({"outputs": [tensor], "id": None, "parameters": None, "more": 1})
+    read = InferenceResponse.from_dict(
+        {"outputs": [tensor], "id": None, "parameters": None, "more": 1}
+    )
     assert read.outputs[0].data.tolist() == [[1], [2]]
     assert (read.id, read.parameters) == (None, {})
 
@@ -131,7 +157,9 @@ def test_from_dict_needs_only_outputs() -> None:
 def test_from_http_raises_the_servers_error(text: str) -> None:
     """R19: an error body raises InferenceError with the server's message, not InvalidInput."""
     with pytest.raises(InferenceError) as caught:
-        InferenceResponse.from_http(json.dumps({"error": text}).encode(), {"Content-Type": "application/json"})
+        InferenceResponse.from_http(
+            json.dumps({"error": text}).encode(), {"Content-Type": "application/json"}
+        )
     assert (type(caught.value), str(caught.value)) == (InferenceError, text)
     with pytest.raises(InferenceError) as caught:
         InferenceResponse.from_dict({"error": text})
@@ -216,7 +244,13 @@ def test_rejects_values_outside_the_datatype(datatype: str, data: Any) -> None:
 
 @pytest.mark.parametrize(
     ("datatype", "shape", "data"),
-    [("FP32", [3], [1, 2]), ("FP32", [-1], [1]), ("FP32", [2.0, 1], [1]), ("fp32", [1], [1]), ("FP32", [0, 2**62], [])],
+    [
+        ("FP32", [3], [1, 2]),
+        ("FP32", [-1], [1]),
+        ("FP32", [2.0, 1], [1]),
+        ("fp32", [1], [1]),
+        ("FP32", [0, 2**62], []),
+    ],
 )
 def test_rejects_invalid_shapes_and_datatypes(datatype: str, shape: list, data: list) -> None:
     """R1, R9: creating an input raises InvalidInput if the datatype is unknown or the shape does not match the data."""

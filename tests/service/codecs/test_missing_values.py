@@ -12,7 +12,13 @@ import pytest
 from app.codecs import DatetimeCodec, PandasCodec, StringCodec
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput, ResponseOutput
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    RequestInput,
+    ResponseOutput,
+)
 from grpc_service import converters
 from tests.service import models
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch
@@ -60,7 +66,10 @@ def test_only_missing_values(serve, form: str) -> None:
     for content_type, annotation in (("str", list[str]), ("datetime", list[datetime])):
         service = serve(describing_model(annotation, gapped(content_type)))
         for gap in gaps_in(form, ""):
-            assert got(service.forms[form].infer([("x", "BYTES", [2], [gap, gap])])) == "list [None, None]"
+            assert (
+                got(service.forms[form].infer([("x", "BYTES", [2], [gap, gap])]))
+                == "list [None, None]"
+            )
 
 
 def test_dict_of_arrays(serve, form: str) -> None:
@@ -71,7 +80,10 @@ def test_dict_of_arrays(serve, form: str) -> None:
 
     service = serve(models.model([gapped()], [MetadataTensor("y", "BYTES", [1])], predict))
     for gap in gaps_in(form, ""):
-        assert got(service.forms[form].infer([("x", "BYTES", [2], ["a", gap])])) == "ndarray [2] ['a', None]"
+        assert (
+            got(service.forms[form].infer([("x", "BYTES", [2], ["a", gap])]))
+            == "ndarray [2] ['a', None]"
+        )
 
 
 @pytest.mark.parametrize("named", [None, "str", "datetime"])
@@ -98,9 +110,14 @@ def test_inference_request_knows_the_missing_value(serve, form: str) -> None:
     def predict(_: Any, request: InferenceRequest) -> list[str]:
         return [repr(StringCodec.decode_input(request.inputs[0]))]
 
-    service = serve(models.model([gapped(missing="NA")], [MetadataTensor("y", "BYTES", [1])], predict))
+    service = serve(
+        models.model([gapped(missing="NA")], [MetadataTensor("y", "BYTES", [1])], predict)
+    )
     for gap in gaps_in(form, "NA"):
-        assert got(service.forms[form].infer([("x", "BYTES", [3], ["a", gap, ""])])) == "['a', None, '']"
+        assert (
+            got(service.forms[form].infer([("x", "BYTES", [3], ["a", gap, ""])]))
+            == "['a', None, '']"
+        )
 
 
 def test_other_content_types_of_clients(serve, form: str) -> None:
@@ -108,9 +125,15 @@ def test_other_content_types_of_clients(serve, form: str) -> None:
     service = serve(describing_model(np.ndarray, gapped(missing="NA")))
     for gap in gaps_in(form, "NA"):
         sent = [("x", "BYTES", [2], ["YQ==", gap])]
-        assert got(service.forms[form].infer(sent, content_types={"x": "np"})) == "ndarray [2] [b'YQ==', b'NA']"
+        assert (
+            got(service.forms[form].infer(sent, content_types={"x": "np"}))
+            == "ndarray [2] [b'YQ==', b'NA']"
+        )
         rejected = service.forms[form].infer(sent, content_types={"x": "base64"})
-        assert (rejected.kind, rejected.text[:27]) == ("INVALID_ARGUMENT", 'Input "x": invalid base64. ')
+        assert (rejected.kind, rejected.text[:27]) == (
+            "INVALID_ARGUMENT",
+            'Input "x": invalid base64. ',
+        )
 
 
 def test_batches_mix_all_forms(serve) -> None:
@@ -122,7 +145,10 @@ def test_batches_mix_all_forms(serve) -> None:
         return x
 
     module = models.model([gapped()], [gapped(name="y")], predict)
-    sent = [{"form": form, "inputs": [("x", "BYTES", [1], [gaps_in(form, "")[-1]])]} for form in ALL_FORMS]
+    sent = [
+        {"form": form, "inputs": [("x", "BYTES", [1], [gaps_in(form, "")[-1]])]}
+        for form in ALL_FORMS
+    ]
     responses = infer_in_one_batch(serve, module, sent)
     assert calls == [[None] * 4]
     assert [each.outputs["y"][2] for each in responses] == [[None], [b""], [b""], [b""]]
@@ -144,12 +170,18 @@ OUTPUTS = [
     ("datetime", pd.Series([pd.Timestamp(DAY), pd.NaT]), "2024-01-02T00:00:00"),
     ("datetime", pd.DataFrame({"y": [pd.Timestamp(DAY), pd.NaT]}), "2024-01-02T00:00:00"),
     ("str", InferenceResponse([ResponseOutput("y", "BYTES", data=["a", None])]), "a"),
-    ("datetime", InferenceResponse([ResponseOutput("y", "BYTES", data=["2024-01-02", None])]), "2024-01-02"),
+    (
+        "datetime",
+        InferenceResponse([ResponseOutput("y", "BYTES", data=["2024-01-02", None])]),
+        "2024-01-02",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("content_type", "value", "text"), OUTPUTS)
-def test_missing_values_of_outputs(serve, form: str, content_type: str, value: Any, text: str) -> None:
+def test_missing_values_of_outputs(
+    serve, form: str, content_type: str, value: Any, text: str
+) -> None:
     """C13: a missing value of an output is null in JSON, and the declared value in other forms."""
     response = serve(returning(value, gapped(content_type, "NA", "y"))).forms[form].infer([])
     assert response.kind == "ok", response.text
@@ -162,7 +194,9 @@ def test_missing_values_of_outputs(serve, form: str, content_type: str, value: A
 
 def test_datetimes_without_missing_value(serve) -> None:
     """R12: without a declared missing value, null is rejected for datetimes, and the error names the remedy."""
-    response = serve(describing_model(list[datetime])).rest.infer([("x", "BYTES", [2], ["2024-01-02", None])])
+    response = serve(describing_model(list[datetime])).rest.infer(
+        [("x", "BYTES", [2], ["2024-01-02", None])]
+    )
     assert (response.kind, response.text) == (
         "INVALID_ARGUMENT",
         'Input "x": invalid data. Expected datetimes in ISO 8601, got null. Declare missing="" in METADATA, or send '
@@ -179,15 +213,29 @@ def test_requested_content_type_keeps_missing_values(serve, form: str) -> None:
 
 @pytest.mark.parametrize(
     ("content_type", "missing"),
-    [(None, ""), ("np", ""), ("base64", ""), ("bytes", ""), ("pd_json", ""), ("str", 5), ("datetime", b"")],
+    [
+        (None, ""),
+        ("np", ""),
+        ("base64", ""),
+        ("bytes", ""),
+        ("pd_json", ""),
+        ("str", 5),
+        ("datetime", b""),
+    ],
 )
 @pytest.mark.parametrize("kind", ["input", "output"])
-def test_rejects_missing_values_for_other_content_types(content_type: str | None, missing: Any, kind: str) -> None:
+def test_rejects_missing_values_for_other_content_types(
+    content_type: str | None, missing: Any, kind: str
+) -> None:
     """C13: a missing value is a string, and the content type of its tensor is `str` or `datetime`."""
-    tensor, plain = MetadataTensor("x", "BYTES", [-1], content_type, missing), MetadataTensor("x", "BYTES", [-1])
+    tensor, plain = (
+        MetadataTensor("x", "BYTES", [-1], content_type, missing),
+        MetadataTensor("x", "BYTES", [-1]),
+    )
     tensors = ([tensor], [plain]) if kind == "input" else ([plain], [tensor])
     with pytest.raises(
-        ConfigurationError, match='"x": invalid missing. Expected a string, with content type "str" or "da'
+        ConfigurationError,
+        match='"x": invalid missing. Expected a string, with content type "str" or "da',
     ):
         ModelAdapter(models.model(*tensors, lambda _, x: x))
 
@@ -215,7 +263,10 @@ def test_codecs_of_clients() -> None:
     assert StringCodec.decode_output(texts[0]) == ["2024-01-02", None]
     assert DatetimeCodec.decode_output(texts[0]) == [DAY, None]
     texts[0].parameters["content_type"] = "datetime"
-    assert listed(PandasCodec.decode_response(InferenceResponse(texts))["y"]) == [pd.Timestamp(DAY), None]
+    assert listed(PandasCodec.decode_response(InferenceResponse(texts))["y"]) == [
+        pd.Timestamp(DAY),
+        None,
+    ]
     moments = DatetimeCodec.encode_input("x", [DAY, None, pd.NaT], missing="")
     assert moments.data.ravel().tolist() == [b"2024-01-02T00:00:00", b"", b""]
 
@@ -223,7 +274,9 @@ def test_codecs_of_clients() -> None:
 def test_tensors_with_a_missing_value() -> None:
     """C13: a client can set the missing value of a tensor, which then is the same in every form."""
     tensor = RequestInput("x", "BYTES", data=["a", None, "NA", ""])
-    with pytest.raises(InvalidInput, match='null has no binary form. Use JSON, or declare missing="" in METADATA'):
+    with pytest.raises(
+        InvalidInput, match='null has no binary form. Use JSON, or declare missing="" in METADATA'
+    ):
         InferenceRequest([tensor]).to_http()
     tensor.missing = "NA"
     request = InferenceRequest([tensor])

@@ -12,7 +12,10 @@ import pytest
 from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
 from tests.service.codecs.content_type_models import MOMENTS, returning
 
-SEVERAL = [MetadataTensor("a", "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+SEVERAL = [
+    MetadataTensor("a", "FP32", [-1]),
+    MetadataTensor("b", "BYTES", [-1], content_type="str"),
+]
 
 
 @pytest.mark.parametrize(
@@ -27,38 +30,70 @@ SEVERAL = [MetadataTensor("a", "FP32", [-1]), MetadataTensor("b", "BYTES", [-1],
         (np.float32([1.5]), [b"\xc3\xa9"]),
         pd.DataFrame({"a": [1.5], "b": ["é"]}),
         pd.DataFrame({"b": ["é"], "a": [1.5]}, index=[7]),
-        InferenceResponse([ResponseOutput("b", "BYTES", data=["é"]), ResponseOutput("a", "FP64", data=[1.5])]),
+        InferenceResponse(
+            [ResponseOutput("b", "BYTES", data=["é"]), ResponseOutput("a", "FP64", data=[1.5])]
+        ),
     ],
-    ids=["dict", "arrays", "series", "extension", "index", "tuple", "array and list", "frame", "order", "response"],
+    ids=[
+        "dict",
+        "arrays",
+        "series",
+        "extension",
+        "index",
+        "tuple",
+        "array and list",
+        "frame",
+        "order",
+        "response",
+    ],
 )
 def test_equivalent_return_types_give_the_same_outputs(serve, form: str, value: Any) -> None:
     """C2: a dict, DataFrame, Series, tuple and InferenceResponse give the same outputs, in METADATA's order."""
     response = serve(returning(value, *SEVERAL)).forms[form].infer([])
     if form == "grpc typed":
         assert response.kind == "ok"
-    assert list(response.outputs.items()) == [("a", ("FP32", [1], [1.5])), ("b", ("BYTES", [1], ["é".encode()]))]
+    assert list(response.outputs.items()) == [
+        ("a", ("FP32", [1], [1.5])),
+        ("b", ("BYTES", [1], ["é".encode()])),
+    ]
     assert response.content_types == {"b": "str"}
-    assert response.parameters == ({"content_type": "pd"} if isinstance(value, pd.DataFrame) else {})
+    assert response.parameters == (
+        {"content_type": "pd"} if isinstance(value, pd.DataFrame) else {}
+    )
 
 
 @pytest.mark.parametrize(
-    "value", [pd.Series([1.5]), np.array([1.5]), [1.5], (1.5,), np.float32(1.5)], ids=lambda each: type(each).__name__
+    "value",
+    [pd.Series([1.5]), np.array([1.5]), [1.5], (1.5,), np.float32(1.5)],
+    ids=lambda each: type(each).__name__,
 )
 def test_single_output_needs_no_name(serve, form: str, value: Any) -> None:
     """C2: predict() can return the value of a single output without a name."""
     shape = list(np.shape(value[0] if isinstance(value, tuple) else value))
     tensor = MetadataTensor("y", "FP32", [-1] * len(shape))
-    assert serve(returning(value, tensor)).forms[form].infer([]).outputs == {"y": ("FP32", shape, [1.5])}
+    assert serve(returning(value, tensor)).forms[form].infer([]).outputs == {
+        "y": ("FP32", shape, [1.5])
+    }
 
 
 def test_returned_response_keeps_its_parameters(serve, form: str) -> None:
     """R8, C2: parameters of a returned InferenceResponse and its outputs are sent, with METADATA's name and version."""
     output = ResponseOutput("y", "BYTES", data=["a"], parameters={"content_type": "str"})
     value = InferenceResponse(
-        [output], "other", "9", "mine", {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
+        [output],
+        "other",
+        "9",
+        "mine",
+        {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"},
     )
-    response = serve(returning(value, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([], request_id="7")
-    kept = {name: each for name, each in response.parameters.items() if name != "binary_data_output"}
+    response = (
+        serve(returning(value, MetadataTensor("y", "BYTES", [-1])))
+        .forms[form]
+        .infer([], request_id="7")
+    )
+    kept = {
+        name: each for name, each in response.parameters.items() if name != "binary_data_output"
+    }
     assert kept == {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
     assert response.content_types == {"y": "str"}
     assert (response.model_name, response.model_version, response.id) == ("test", "1", "7")
@@ -118,7 +153,11 @@ def test_outputs_with_content_types_accept_lists(
     serve, form: str, content_type: str, value: Any, shape: list[int], expected: list[bytes]
 ) -> None:
     """C7: an output with a content type accepts lists of any declared shape."""
-    response = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type))).forms[form].infer([])
+    response = (
+        serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, content_type)))
+        .forms[form]
+        .infer([])
+    )
     assert response.kind == "ok", response.text
     assert response.outputs == {
         "y": (
@@ -136,7 +175,12 @@ def test_outputs_with_content_types_accept_lists(
     [
         ("FP64", None, pd.Series([], dtype=object), []),
         ("INT32", None, pd.Series([1, 2], dtype=object), [1, 2]),
-        ("INT64", None, pd.Series(pd.arrays.SparseArray([2**31, 2**40 + 1, 0])), [2**31, 2**40 + 1, 0]),
+        (
+            "INT64",
+            None,
+            pd.Series(pd.arrays.SparseArray([2**31, 2**40 + 1, 0])),
+            [2**31, 2**40 + 1, 0],
+        ),
         ("FP64", None, pd.Series(pd.arrays.SparseArray([0.1, 1e300])), [0.1, 1e300]),
         ("BOOL", None, pd.get_dummies(pd.Series(["a", "b"]), sparse=True)["a"], [True, False]),
         ("BYTES", "str", pd.Series([], dtype=object), []),
@@ -156,7 +200,9 @@ def test_empty_and_missing_columns_follow_metadata(
     response = service.rest.infer([])
     assert response.kind == "ok", response.text
     assert response.outputs == {"y": (datatype, [len(expected)], expected)}
-    assert response.content_types.get("y") in ({content_type, "str"} if datatype == "BYTES" else {content_type})
+    assert response.content_types.get("y") in (
+        {content_type, "str"} if datatype == "BYTES" else {content_type}
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,9 +227,15 @@ def test_empty_and_missing_columns_follow_metadata(
         ("str", [b"\xff", 1.5]),
     ],
 )
-def test_outputs_that_cannot_be_encoded_are_model_errors(serve, form: str, content_type: str, value: Any) -> None:
+def test_outputs_that_cannot_be_encoded_are_model_errors(
+    serve, form: str, content_type: str, value: Any
+) -> None:
     """C2: an output that its content type cannot encode is an error of the model, and the message names the output."""
-    response = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type))).forms[form].infer([])
+    response = (
+        serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], content_type)))
+        .forms[form]
+        .infer([])
+    )
     assert response.kind == "INTERNAL"
     assert response.text.startswith('Output "y": ')
 
@@ -230,7 +282,10 @@ def test_missing_values_of_nullable_series(serve, form: str) -> None:
     values = response.outputs["y"][2]
     assert values[0] == 1
     assert values[1] is None or values[1] != values[1]
-    assert serve(returning(series, MetadataTensor("y", "INT64", [-1]))).forms[form].infer([]).kind == "INTERNAL"
+    assert (
+        serve(returning(series, MetadataTensor("y", "INT64", [-1]))).forms[form].infer([]).kind
+        == "INTERNAL"
+    )
     flags = pd.Series([True, None], dtype="boolean")
     response = serve(returning(flags, MetadataTensor("y", "BOOL", [-1]))).forms[form].infer([])
     assert response.text.endswith("BOOL cannot represent the missing values of boolean.")

@@ -24,7 +24,10 @@ from tests.service.codecs.values import column, encoded, frame, listed, texts, u
         (texts("YQ==", content_type="base64"), [b"a"]),
         (texts("[1]", "null", content_type="pd_json"), [[1], None]),
         (texts("2024-01-02", content_type="datetime"), [pd.Timestamp(2024, 1, 2)]),
-        (texts("2024-01-02T00:00:00Z", content_type="datetime"), [pd.Timestamp(2024, 1, 2, tz="UTC")]),
+        (
+            texts("2024-01-02T00:00:00Z", content_type="datetime"),
+            [pd.Timestamp(2024, 1, 2, tz="UTC")],
+        ),
         (texts("2024-01-02", "NaT", content_type="datetime"), [pd.Timestamp(2024, 1, 2), None]),
         (texts("a", "b", content_type="np"), [b"a", b"b"]),
     ],
@@ -50,7 +53,9 @@ def test_pd_rejects_datetimes_that_are_not_iso_8601(text: str) -> None:
         column(texts(text, content_type="datetime"))
 
 
-@pytest.mark.parametrize("text", ["2024-01-01T00:00:00z", "2024-01-01T00:00:00.000001Z", "2024-01-01T01:00:00.5+01:00"])
+@pytest.mark.parametrize(
+    "text", ["2024-01-01T00:00:00z", "2024-01-01T00:00:00.000001Z", "2024-01-01T01:00:00.5+01:00"]
+)
 def test_pd_and_datetime_codecs_decode_the_same_values(text: str) -> None:
     """C7: a datetime column accepts what the datetime codec accepts, and decodes it to the same value."""
     (moment,) = DatetimeCodec.decode_input(texts(text))
@@ -69,7 +74,9 @@ def test_pd_keeps_naive_datetimes_naive() -> None:
 
 def test_pd_keeps_datetimes_across_daylight_saving() -> None:
     """C6: datetimes of a time zone with daylight saving keep their values, converted to UTC if the offsets differ."""
-    moments = pd.to_datetime(["2024-03-31T00:59:59Z", "2024-03-31T01:00:01Z", None]).tz_convert("Europe/Berlin")
+    moments = pd.to_datetime(["2024-03-31T00:59:59Z", "2024-03-31T01:00:01Z", None]).tz_convert(
+        "Europe/Berlin"
+    )
     decoded = column(encoded(pd.DataFrame({"a": moments})))
     assert decoded.isna().tolist() == [False, False, True]
     assert decoded.tolist()[:2] == moments.tolist()[:2]
@@ -77,7 +84,9 @@ def test_pd_keeps_datetimes_across_daylight_saving() -> None:
 
 def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
     """C6: the years 1 and 9999 keep their values, even in a column with a missing value."""
-    decoded = column(texts("9999-12-31T23:59:59.999999", "0001-01-01", "NaT", content_type="datetime"))
+    decoded = column(
+        texts("9999-12-31T23:59:59.999999", "0001-01-01", "NaT", content_type="datetime")
+    )
     assert decoded.isna().tolist() == [False, False, True]
     assert decoded.tolist()[:2] == [datetime.max, datetime.min]
 
@@ -85,7 +94,9 @@ def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
 def test_pd_rejects_columns_of_different_lengths() -> None:
     """C6: inputs with different numbers of rows are rejected."""
     tensors = [RequestInput("a", "FP32", data=[1]), RequestInput("b", "FP32", data=[1, 2])]
-    with pytest.raises(InvalidInput, match=r'different numbers of rows. .* got "a" \[1\], "b" \[2\]'):
+    with pytest.raises(
+        InvalidInput, match=r'different numbers of rows. .* got "a" \[1\], "b" \[2\]'
+    ):
         PandasCodec.decode_request(InferenceRequest(tensors))
 
 

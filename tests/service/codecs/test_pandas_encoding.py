@@ -87,9 +87,13 @@ def test_encodes_numpy_strings_like_python_strings(codec: Any) -> None:
     """C7: NumPy strings are encoded like Python strings, in a list and in an object array."""
     for wrap in (list, object_array):
         if codec is PandasCodec:
-            of_numpys, of_pythons = (encoded(frame(wrap([kind("aé"), kind("b")]), "object")) for kind in (np.str_, str))
+            of_numpys, of_pythons = (
+                encoded(frame(wrap([kind("aé"), kind("b")]), "object")) for kind in (np.str_, str)
+            )
         else:
-            of_numpys, of_pythons = (codec.encode_input("x", wrap([kind("aé"), kind("b")])) for kind in (np.str_, str))
+            of_numpys, of_pythons = (
+                codec.encode_input("x", wrap([kind("aé"), kind("b")])) for kind in (np.str_, str)
+            )
         assert of_numpys.data.tolist() == of_pythons.data.tolist()
         assert set(map(type, of_numpys.data.ravel().tolist())) <= {bytes, str}
         assert of_numpys.parameters == of_pythons.parameters
@@ -122,7 +126,10 @@ def test_pd_encodes_missing_values_of_integer_categories() -> None:
     ("payload", "text"),
     [
         (pd.DataFrame({0: [1]}), "Invalid column name. Expected a string, got 0"),
-        (pd.DataFrame({("a", "b"): [1]}), r"Invalid column name. Expected a string, got \('a', 'b'\)"),
+        (
+            pd.DataFrame({("a", "b"): [1]}),
+            r"Invalid column name. Expected a string, got \('a', 'b'\)",
+        ),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "same name"),
         (frame([timedelta(1)]), 'Column "a"'),
         (frame([1j]), 'Column "a"'),
@@ -156,7 +163,11 @@ def test_pd_encodes_columns_in_order() -> None:
     payload = pd.DataFrame({"b c": [1, 2], "a": ["x", "y"]}, index=[5, 6])
     sent = PandasCodec.encode_request(payload)
     response = PandasCodec.encode_response("m", payload, "2")
-    assert [each.name for each in sent.inputs] == [each.name for each in response.outputs] == ["b c", "a"]
+    assert (
+        [each.name for each in sent.inputs]
+        == [each.name for each in response.outputs]
+        == ["b c", "a"]
+    )
     assert sent.parameters == response.parameters == {"content_type": "pd"}
     assert (response.model_name, response.model_version) == ("m", "2")
     for decoded in (PandasCodec.decode_request(sent), PandasCodec.decode_response(response)):

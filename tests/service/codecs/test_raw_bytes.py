@@ -12,7 +12,13 @@ import pytest
 
 from app.codecs import BytesCodec, NumpyRequestCodec, PandasCodec
 from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput, ResponseOutput
+from app.protocol.types import (
+    InferenceRequest,
+    InferenceResponse,
+    MetadataTensor,
+    RequestInput,
+    ResponseOutput,
+)
 from grpc_service import converters
 from tests.service import models
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch
@@ -33,7 +39,9 @@ def echo(annotation: Any = list[bytes], content_type: str | None = "bytes") -> A
 
     predict.__annotations__["x"] = annotation
     outputs = [MetadataTensor("y", "BYTES", [-1], content_type=content_type)]
-    return models.model([MetadataTensor("x", "BYTES", [-1], content_type=content_type)], outputs, predict)
+    return models.model(
+        [MetadataTensor("x", "BYTES", [-1], content_type=content_type)], outputs, predict
+    )
 
 
 @pytest.mark.parametrize("annotation", [list[bytes], np.ndarray])
@@ -50,7 +58,10 @@ def test_raw_binary_request_sends_a_file(serve) -> None:
     headers = {"Inference-Header-Content-Length": "0"}
     response = serve(echo()).client.post("/v2/models/test/infer", data=FILES[0], headers=headers)
     assert (
-        BytesCodec.decode_output(InferenceResponse.from_http(response.data, response.headers).outputs[0]) == FILES[:1]
+        BytesCodec.decode_output(
+            InferenceResponse.from_http(response.data, response.headers).outputs[0]
+        )
+        == FILES[:1]
     )
     assert response.data.endswith(FILES[0])
 
@@ -70,7 +81,9 @@ def test_raw_binary_request_sends_a_file(serve) -> None:
         (pd.DataFrame, "base64", "bytes"),
     ],
 )
-def test_predict_receives_bytes(serve, form: str, annotation: Any, metadata: str | None, named: str | None) -> None:
+def test_predict_receives_bytes(
+    serve, form: str, annotation: Any, metadata: str | None, named: str | None
+) -> None:
     """C2, C12: METADATA or the client selects `bytes`, and predict() receives bytes from every transport."""
     tensor = declared(metadata)
 
@@ -90,7 +103,10 @@ def test_base64_keeps_its_meaning(serve, form: str) -> None:
     sent = ("x", "BYTES", [4], [b64encode(each) for each in FILES])
     for metadata in "bytes", "base64":
         service = serve(describing_model(list[bytes], declared(metadata)))
-        assert got(service.forms[form].infer([sent], content_types={"x": "base64"})) == f"list {FILES!r}"
+        assert (
+            got(service.forms[form].infer([sent], content_types={"x": "base64"}))
+            == f"list {FILES!r}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +118,9 @@ def test_base64_keeps_its_meaning(serve, form: str) -> None:
         pd.DataFrame({"y": FILES}),
         (FILES,),
         InferenceResponse([BytesCodec.encode_output("y", FILES)]),
-        InferenceResponse([ResponseOutput("y", "BYTES", data=[b64encode(each).decode() for each in FILES])]),
+        InferenceResponse(
+            [ResponseOutput("y", "BYTES", data=[b64encode(each).decode() for each in FILES])]
+        ),
     ],
     ids=["list", "array", "series", "frame", "tuple", "response", "base64"],
 )
@@ -114,13 +132,20 @@ def test_outputs_accept_every_type_of_result(serve, form: str, value: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("shape", "value"), [([-1, 2], [[b"\xff", b""], [b"a", b"b"]]), ([], b"\xff"), ([1, 1], [[b"a"]])]
+    ("shape", "value"),
+    [([-1, 2], [[b"\xff", b""], [b"a", b"b"]]), ([], b"\xff"), ([1, 1], [[b"a"]])],
 )
 def test_outputs_of_any_rank(serve, form: str, shape: list[int], value: Any) -> None:
     """C12: an output with content type `bytes` has the declared rank."""
-    response = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, "bytes"))).forms[form].infer([])
+    response = (
+        serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, "bytes")))
+        .forms[form]
+        .infer([])
+    )
     elements = np.array(value, object).ravel().tolist()
-    assert response.outputs == {"y": ("BYTES", list(np.shape(np.array(value, object))), in_form(form, elements))}
+    assert response.outputs == {
+        "y": ("BYTES", list(np.shape(np.array(value, object))), in_form(form, elements))
+    }
 
 
 @pytest.mark.parametrize("metadata", ["bytes", None])
@@ -135,7 +160,11 @@ def test_batches_mix_all_forms(serve, metadata: str | None) -> None:
     module = models.model([declared(metadata)], [RAW], predict)
     content_types = None if metadata else {"x": "bytes"}
     sent = [
-        {"form": form, "inputs": [("x", "BYTES", [1], in_form(form, [each]))], "content_types": content_types}
+        {
+            "form": form,
+            "inputs": [("x", "BYTES", [1], in_form(form, [each]))],
+            "content_types": content_types,
+        }
         for form, each in zip(ALL_FORMS, FILES, strict=True)
     ]
     responses = infer_in_one_batch(serve, module, sent)
@@ -165,10 +194,16 @@ def test_rejects_json_that_is_not_base64(serve, element: str) -> None:
 @pytest.mark.parametrize("bits", ["rest binary", "grpc typed", "grpc raw"])
 def test_error_for_raw_bytes_as_base64_names_bytes(serve, bits: str) -> None:
     """C12: if base64 text was expected and the data is not base64, the error message mentions `bytes`."""
-    response = serve(describing_model(list[bytes], declared("base64"))).forms[bits].infer([("x", "BYTES", [4], FILES)])
+    response = (
+        serve(describing_model(list[bytes], declared("base64")))
+        .forms[bits]
+        .infer([("x", "BYTES", [4], FILES)])
+    )
     assert response.kind == "INVALID_ARGUMENT"
     assert response.text.startswith('Input "x": invalid base64. Send ')
-    assert response.text.endswith('Send base64 text, or declare content_type="bytes" in METADATA for raw bytes.')
+    assert response.text.endswith(
+        'Send base64 text, or declare content_type="bytes" in METADATA for raw bytes.'
+    )
 
 
 def test_error_for_binary_output_in_json_names_bytes(serve) -> None:
@@ -184,7 +219,9 @@ def test_requests_of_clients(serve) -> None:
     assert (tensor.shape, tensor.parameters) == ([4, 1], {"content_type": "bytes"})
     request = InferenceRequest([tensor])
     for body in (request.to_json(), request.to_http(binary=False)[0]):
-        assert json.loads(body)["inputs"][0]["data"] == [each.decode() for each in in_form("rest json")]
+        assert json.loads(body)["inputs"][0]["data"] == [
+            each.decode() for each in in_form("rest json")
+        ]
     assert request.to_dict()["inputs"][0]["parameters"] == {"content_type": "bytes"}
     binary, _ = request.to_http()
     assert all(each in binary for each in FILES)
@@ -195,7 +232,9 @@ def test_requests_of_clients(serve) -> None:
         client = serve(echo()).client
         response = client.post("/v2/models/test/infer", data=request.to_json(), headers=headers)
         assert (
-            BytesCodec.decode_output(InferenceResponse.from_http(response.data, dict(response.headers)).outputs[0])
+            BytesCodec.decode_output(
+                InferenceResponse.from_http(response.data, dict(response.headers)).outputs[0]
+            )
             == FILES
         )
 
@@ -218,7 +257,9 @@ def test_responses_for_clients() -> None:
 def test_base64_text_in_a_tensor_is_sent_as_bytes() -> None:
     """C12: str elements of a tensor with content type `bytes` are base64 text, also if the tensor is sent in binary."""
     texts = [each.decode() for each in in_form("rest json")]
-    request = InferenceRequest([RequestInput("x", "BYTES", data=texts, parameters={"content_type": "bytes"})])
+    request = InferenceRequest(
+        [RequestInput("x", "BYTES", data=texts, parameters={"content_type": "bytes"})]
+    )
     assert request.to_dict()["inputs"][0]["data"] == texts
     message, raws = converters.parse_request(converters.write_request(request))
     assert converters.read_request(message, raws).inputs[0].data.tolist() == FILES
@@ -229,7 +270,13 @@ def test_base64_text_in_a_tensor_is_sent_as_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("payload", "elements"),
-    [(FILES, FILES), ("é", ["é".encode()]), (b"a", [b"a"]), (np.array(["a", "b"]), [b"a", b"b"]), ([], [])],
+    [
+        (FILES, FILES),
+        ("é", ["é".encode()]),
+        (b"a", [b"a"]),
+        (np.array(["a", "b"]), [b"a", b"b"]),
+        ([], []),
+    ],
 )
 def test_codec_encodes_bytes_and_text(payload: Any, elements: list[bytes]) -> None:
     """C7, C12: BytesCodec encodes bytes, and text as UTF-8. A bare scalar counts as a list of one."""

@@ -34,7 +34,12 @@ OCTETS = [b"a", "é".encode()]
         ("str", ["2024-01-02"], "datetime", [b"2024-01-02"]),
         ("str", pd.Series(TEXT), "base64", [b"YQ==", b"w6k="]),
         ("str", np.array(TEXT), "base64", [b"YQ==", b"w6k="]),
-        ("str", InferenceResponse([ResponseOutput("y", "BYTES", data=TEXT)]), "base64", [b"YQ==", b"w6k="]),
+        (
+            "str",
+            InferenceResponse([ResponseOutput("y", "BYTES", data=TEXT)]),
+            "base64",
+            [b"YQ==", b"w6k="],
+        ),
         ("base64", OCTETS, "str", OCTETS),
         ("base64", OCTETS, "np", OCTETS),
         ("datetime", [datetime(2024, 1, 2)], "datetime", [b"2024-01-02T00:00:00"]),
@@ -105,7 +110,12 @@ class Broken(InputCodec):
         ("str", TEXT, "datetime", ': invalid data. Expected a datetime in ISO 8601, got "a".'),
         ("str", TEXT, "wide", ": invalid shape. Expected [-1], got [1,2]."),
         ("str", TEXT, "broken", ". Got 'a'."),
-        ("datetime", MOMENTS, "str", ": invalid data. Expected strings or bytes for BYTES, got datetime."),
+        (
+            "datetime",
+            MOMENTS,
+            "str",
+            ": invalid data. Expected strings or bytes for BYTES, got datetime.",
+        ),
         (None, [b"\xff"], "str", ": invalid data. Expected UTF-8 text, got b'\\xff'."),
         (None, [b"\xff"], "datetime", ": invalid data. Expected UTF-8 text, got b'\\xff'."),
     ],
@@ -166,7 +176,10 @@ def dates(calls: list[int]) -> Any:
         calls.append(len(x))
         return x
 
-    tensors = [MetadataTensor("x", "BYTES", [-1], "str")], [MetadataTensor("y", "BYTES", [-1], "str")]
+    tensors = (
+        [MetadataTensor("x", "BYTES", [-1], "str")],
+        [MetadataTensor("y", "BYTES", [-1], "str")],
+    )
     return models.model(*tensors, predict)
 
 
@@ -174,7 +187,12 @@ def test_requests_of_a_batch_share_a_content_type(serve) -> None:
     """C11: requests for the same content type share a batch, whatever their form."""
     calls: list[int] = []
     sent = [
-        {"form": form, "inputs": [("x", "BYTES", [1], [form])], "outputs": ["y"], "content_types": {"y": "base64"}}
+        {
+            "form": form,
+            "inputs": [("x", "BYTES", [1], [form])],
+            "outputs": ["y"],
+            "content_types": {"y": "base64"},
+        }
         for form in ALL_FORMS
     ]
     responses = infer_in_one_batch(serve, dates(calls), sent)
@@ -187,7 +205,12 @@ def test_requests_of_a_batch_share_a_content_type(serve) -> None:
 def test_misfit_does_not_affect_other_requests_of_a_batch(serve) -> None:
     """C11: if the content type fits the output of one request of a batch but not of another, only the latter fails."""
     sent = [
-        {"form": form, "inputs": [("x", "BYTES", [1], [text])], "outputs": ["y"], "content_types": {"y": "datetime"}}
+        {
+            "form": form,
+            "inputs": [("x", "BYTES", [1], [text])],
+            "outputs": ["y"],
+            "content_types": {"y": "datetime"},
+        }
         for form, text in zip(ALL_FORMS, ["2024-01-02", "soon", "2024-01-03", "later"], strict=True)
     ]
     responses = infer_in_one_batch(serve, dates([]), sent)

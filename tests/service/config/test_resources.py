@@ -31,7 +31,9 @@ def run_in_process(code: str, *arguments: str, **environment: str) -> str:
         ({"cpu.max": "100000 100000\n"}, 1),
     ],
 )
-def test_cores_follow_the_control_group(tmp_path: Path, files: dict[str, str], expected: int) -> None:
+def test_cores_follow_the_control_group(
+    tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
     """The number of CPU cores is the CPU limit of the container, rounded down, and at least one."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -108,4 +110,9 @@ def test_reuses_freed_memory() -> None:
 
 def test_environment_overrides_memory_settings() -> None:
     """glibc's own variables override the memory settings of the service."""
-    assert int(run_in_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")) > PAGES / 2
+    assert (
+        int(
+            run_in_process(FAULTS, MALLOC_MMAP_THRESHOLD_="100000", MALLOC_TRIM_THRESHOLD_="100000")
+        )
+        > PAGES / 2
+    )

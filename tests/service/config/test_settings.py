@@ -13,7 +13,11 @@ from app.protocol.errors import ConfigurationError
 def test_defaults() -> None:
     """If a variable is not set or is empty, its default applies."""
     assert read_settings({}) == read_settings({"HTTP_PORT": "", "MODEL_NAME": " "}) == Settings()
-    assert (Settings().http_port, Settings().grpc_port, Settings().max_request_bytes) == (8080, 8081, 64 * 2**20)
+    assert (Settings().http_port, Settings().grpc_port, Settings().max_request_bytes) == (
+        8080,
+        8081,
+        64 * 2**20,
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,11 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("JSON_NONFINITE", "nan", "error or null"),
         ("LOG_LEVEL", "loud", "DEBUG or INFO"),
         ("MODEL_DIR", "/no/such/folder", "a directory that exists"),
-        ("CORS_ORIGINS", "https://app.example.com/", "origins such as https://app.example.com, in lower case"),
+        (
+            "CORS_ORIGINS",
+            "https://app.example.com/",
+            "origins such as https://app.example.com, in lower case",
+        ),
         ("CORS_ORIGINS", "app.example.com", "origins"),
         ("CORS_ORIGINS", "https://*.example.com", "origins"),
         ("CORS_ORIGINS", "https://app.example.com:443", "a default port"),
@@ -142,17 +150,25 @@ def test_devices_set_number_of_workers() -> None:
     assert read_settings({"DEVICES": "0,1,2"}).workers == 3
     fewer = read_settings({"DEVICES": "0,1,2", "WORKERS": "2"})
     assert fewer.workers == 2
-    assert list(find_warnings(fewer, {})) == ["DEVICES has 3 devices, but WORKERS is 2. Increase WORKERS."]
+    assert list(find_warnings(fewer, {})) == [
+        "DEVICES has 3 devices, but WORKERS is 2. Increase WORKERS."
+    ]
     assert not list(find_warnings(read_settings({"DEVICES": "0", "WORKERS": "2"}), {}))
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "problem"),
-    [("DEVICES", "0", "DEVICES"), ("DISABLE_OPTIMIZATIONS", "rolling_reload", "rolling_reload in DISABLE_OPTIMIZ")],
+    [
+        ("DEVICES", "0", "DEVICES"),
+        ("DISABLE_OPTIMIZATIONS", "rolling_reload", "rolling_reload in DISABLE_OPTIMIZ"),
+    ],
 )
 def test_preload_excludes_other_settings(variable: str, value: str, problem: str) -> None:
     """PRELOAD_MODEL=on is rejected with a setting that makes it impossible."""
-    with pytest.raises(ConfigurationError, match=f"PRELOAD_MODEL=on: not available with {problem}.*Unset one of them"):
+    with pytest.raises(
+        ConfigurationError,
+        match=f"PRELOAD_MODEL=on: not available with {problem}.*Unset one of them",
+    ):
         read_settings({"PRELOAD_MODEL": "on", variable: value})
 
 
@@ -162,6 +178,7 @@ def test_finds_model_files(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     assert settings.model_file("there") == tmp_path / "there"
     with pytest.raises(
-        ConfigurationError, match=f"{tmp_path}/missing: file not found. Put the model there or set MODEL_DIR"
+        ConfigurationError,
+        match=f"{tmp_path}/missing: file not found. Put the model there or set MODEL_DIR",
     ):
         settings.model_file("missing")

@@ -27,7 +27,12 @@ def request(*inputs: dict[str, Any], **fields: Any) -> Any:
 
 def x(datatype: str, shape: list[int], **contents: Any) -> dict[str, Any]:
     """Return an input `x` with these fields of contents."""
-    return {"name": "x", "datatype": datatype, "shape": shape, **({"contents": contents} if contents else {})}
+    return {
+        "name": "x",
+        "datatype": datatype,
+        "shape": shape,
+        **({"contents": contents} if contents else {}),
+    }
 
 
 def check_invalid_argument(response: Response, text: str) -> None:

@@ -19,7 +19,9 @@ FIELDS = sorted(set(CONTENTS.values()))
 def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
-    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
+    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {
+        "sum": ("FP32", [1], [3])
+    }
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -36,10 +38,14 @@ def test_rejects_wrong_number_of_raw_entries(service, count: int) -> None:
 
 def test_rejects_raw_entries_without_inputs(service) -> None:
     """G2: raw_input_contents without inputs is rejected."""
-    check_invalid_argument(service.grpc.send(request(raw_input_contents=[b""])), "Invalid raw_input_contents. ")
+    check_invalid_argument(
+        service.grpc.send(request(raw_input_contents=[b""])), "Invalid raw_input_contents. "
+    )
 
 
-@pytest.mark.parametrize(("size", "datatype"), [(7, "FP32"), (9, "FP32"), (0, "FP32"), (16, "FP32"), (4, "FP64")])
+@pytest.mark.parametrize(
+    ("size", "datatype"), [(7, "FP32"), (9, "FP32"), (0, "FP32"), (16, "FP32"), (4, "FP64")]
+)
 def test_rejects_raw_entry_of_wrong_size(echoes, size: int, datatype: str) -> None:
     """G2: the size of a raw entry must match the shape and datatype of its tensor."""
     client = echoes(datatype).grpc
@@ -54,9 +60,12 @@ def test_rejects_raw_entries_with_contents(service) -> None:
     b = {"name": "b", "datatype": "INT64", "shape": [1]}
     text = 'Input "a": invalid data. Expected either contents or raw_input_contents, got both'
     check_invalid_argument(service.grpc.send(request(a, raw_input_contents=[bytes(8)])), text)
-    check_invalid_argument(service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text)
     check_invalid_argument(
-        service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])), "Invalid raw_input_contents. "
+        service.grpc.send(request(a, b, raw_input_contents=[bytes(8)] * 2)), text
+    )
+    check_invalid_argument(
+        service.grpc.send(request(a, b, raw_input_contents=[bytes(8)])),
+        "Invalid raw_input_contents. ",
     )
 
 
@@ -78,15 +87,20 @@ def test_rejects_contents_in_wrong_field(echoes, datatype: str, field: str) -> N
         assert response.outputs == {"y": (datatype, [1], [value])}
     else:
         check_invalid_argument(
-            response, f'Input "x": invalid data. Expected {CONTENTS[datatype]} for {datatype}, got {field}'
+            response,
+            f'Input "x": invalid data. Expected {CONTENTS[datatype]} for {datatype}, got {field}',
         )
 
 
 @pytest.mark.parametrize("shape", [[1], [2], [0]])
 def test_rejects_second_field_of_contents(echoes, shape: list[int]) -> None:
     """G3: contents in a second field, in addition to the right one, are rejected."""
-    response = echoes("INT32").grpc.send(request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1])))
-    check_invalid_argument(response, 'Input "x": invalid data. Expected int_contents for INT32, got int64_contents')
+    response = echoes("INT32").grpc.send(
+        request(x("INT32", shape, int_contents=[1] * shape[0], int64_contents=[1]))
+    )
+    check_invalid_argument(
+        response, 'Input "x": invalid data. Expected int_contents for INT32, got int64_contents'
+    )
 
 
 @pytest.mark.parametrize("count", [2, 100])
@@ -95,14 +109,18 @@ def test_ignores_unknown_fields_of_contents(echoes, datatype: str, count: int) -
     """G3: unknown fields of contents are ignored, with few elements and with many."""
     message = request(x(datatype, [count], **{CONTENTS[datatype]: [0, 1] * (count // 2)}))
     message.inputs[0].contents.MergeFromString(UNKNOWN)
-    assert echoes(datatype).grpc.send(message).outputs == {"y": (datatype, [count], [0, 1] * (count // 2))}
+    assert echoes(datatype).grpc.send(message).outputs == {
+        "y": (datatype, [count], [0, 1] * (count // 2))
+    }
 
 
 @pytest.mark.parametrize("contents", [{}, {"int_contents": []}])
 def test_rejects_missing_contents(echoes, contents: dict) -> None:
     """G3: missing or empty contents are rejected if the shape has elements."""
     text = "wrong number of elements. Expected as many as the shape has, got 0 for [1], which has 1"
-    check_invalid_argument(echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}')
+    check_invalid_argument(
+        echoes("INT32").grpc.send(request(x("INT32", [1], **contents))), f'Input "x": {text}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,11 +139,20 @@ def test_rejects_missing_contents(echoes, contents: dict) -> None:
 def test_integer_ranges(echoes, datatype: str, field: str, low: int, high: int) -> None:
     """G3, R11: the limits of a datatype are accepted, and values beyond them in a wider field are rejected."""
     client = echoes(datatype).grpc
-    assert client.send(request(x(datatype, [2], **{field: [low, high]}))).outputs == {"y": (datatype, [2], [low, high])}
-    beyond = {"int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1], "uint_contents": [high + 1, 2**32 - 1]}
+    assert client.send(request(x(datatype, [2], **{field: [low, high]}))).outputs == {
+        "y": (datatype, [2], [low, high])
+    }
+    beyond = {
+        "int_contents": [low - 1, high + 1, -(2**31), 2**31 - 1],
+        "uint_contents": [high + 1, 2**32 - 1],
+    }
     for stray in beyond.get(field, []) if datatype[-2:] != "32" else []:
-        text = f'Input "x": value out of range. Expected {datatype} from {low} to {high}, got {stray}'
-        check_invalid_argument(client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text)
+        text = (
+            f'Input "x": value out of range. Expected {datatype} from {low} to {high}, got {stray}'
+        )
+        check_invalid_argument(
+            client.send(request(x(datatype, [3], **{field: [0, stray, 1]}))), text
+        )
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
@@ -134,7 +161,9 @@ def test_rejects_contents_of_raw_datatypes(echoes, datatype: str, field: str) ->
     """G3, R23: contents of FP16 and BF16 are rejected, because they have only a raw form."""
     value = b"ab" if field == "bytes_contents" else 1
     response = echoes(datatype).grpc.send(request(x(datatype, [1], **{field: [value]})))
-    check_invalid_argument(response, f'Input "x": contents cannot represent {datatype}. Use raw_input_contents.')
+    check_invalid_argument(
+        response, f'Input "x": contents cannot represent {datatype}. Use raw_input_contents.'
+    )
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
@@ -156,17 +185,25 @@ def test_raw_datatypes(echoes, datatype: str) -> None:
         (None, "grpc raw", True),
     ],
 )
-def test_response_has_form_of_request(serve, requested: list[str] | None, form: str, raw: bool) -> None:
+def test_response_has_form_of_request(
+    serve, requested: list[str] | None, form: str, raw: bool
+) -> None:
     """G4: the response is raw or typed like the request, but always raw if a requested output is FP16 or BF16."""
     response = serve(models.halves()).forms[form].infer([("x", "FP32", [2], [1.0, 3.0])], requested)
     assert len(response.raw.raw_output_contents) == (len(response.outputs) if raw else 0)
-    assert [each.HasField("contents") for each in response.raw.outputs] == [not raw] * len(response.outputs)
-    assert [values for _, _, values in response.outputs.values()] == [[0.5, 1.5]] * len(response.outputs)
+    assert [each.HasField("contents") for each in response.raw.outputs] == [not raw] * len(
+        response.outputs
+    )
+    assert [values for _, _, values in response.outputs.values()] == [[0.5, 1.5]] * len(
+        response.outputs
+    )
 
 
 def test_response_without_inputs_is_raw(serve) -> None:
     """G4: the response to a request without inputs is raw."""
-    module = models.model([], [MetadataTensor("y", "INT32", [-1])], lambda _: np.array([1, 2], "i4"))
+    module = models.model(
+        [], [MetadataTensor("y", "INT32", [-1])], lambda _: np.array([1, 2], "i4")
+    )
     response = serve(module).grpc.infer([])
     assert list(response.raw.raw_output_contents) == [b"\1\0\0\0\2\0\0\0"]
 

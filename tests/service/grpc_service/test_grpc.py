@@ -29,7 +29,9 @@ ROOT = Path(__file__).parents[3]
 def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
-    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
+    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {
+        "sum": ("FP32", [1], [3])
+    }
 
 
 def test_names_of_service_and_methods() -> None:
@@ -45,7 +47,10 @@ def test_health_and_metadata(service) -> None:
     assert "binary_tensor_data" in service.grpc.call("ServerMetadata").extensions
     for version in ("", "1"):
         assert service.grpc.call("ModelReady", name="test", version=version).ready
-        assert service.grpc.call("ModelMetadata", name="test", version=version).inputs[0].shape == [-1, 2]
+        assert service.grpc.call("ModelMetadata", name="test", version=version).inputs[0].shape == [
+            -1,
+            2,
+        ]
 
 
 @pytest.mark.parametrize("call", ["ModelReady", "ModelMetadata"])
@@ -54,7 +59,10 @@ def test_health_and_metadata(service) -> None:
     [
         ({"name": "Test"}, 'Model not found. Expected "test", got "Test".'),
         ({}, 'Model not found. Expected "test", got "".'),
-        ({"name": "test", "version": "v1"}, 'Model "test": version not found. Expected "1", got "v1".'),
+        (
+            {"name": "test", "version": "v1"},
+            'Model "test": version not found. Expected "1", got "v1".',
+        ),
     ],
 )
 def test_unknown_model_or_version(service, call: str, fields: dict, text: str) -> None:
@@ -62,7 +70,9 @@ def test_unknown_model_or_version(service, call: str, fields: dict, text: str) -
     assert code_of(service.grpc.call, call, **fields) == ("NOT_FOUND", text)
 
 
-@pytest.mark.parametrize("path", ["/inference.GRPCInferenceService/ModelStreamInfer", "/inference.Other/ServerLive"])
+@pytest.mark.parametrize(
+    "path", ["/inference.GRPCInferenceService/ModelStreamInfer", "/inference.Other/ServerLive"]
+)
 def test_unknown_method(service, path: str) -> None:
     """G1: a call of an unknown method or service returns UNIMPLEMENTED."""
     assert code_of(service.channel.unary_unary(path), b"", timeout=30)[0] == "UNIMPLEMENTED"
@@ -112,7 +122,13 @@ def test_ignores_parameter_without_value(service, name: str, value: bytes) -> No
 def test_parameter_types(service) -> None:
     """R17: a parameter may have any of the five types."""
     message = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
-    for kind, value in [("bool", True), ("int64", -1), ("string", ""), ("double", math.nan), ("uint64", 2**64 - 1)]:
+    for kind, value in [
+        ("bool", True),
+        ("int64", -1),
+        ("string", ""),
+        ("double", math.nan),
+        ("uint64", 2**64 - 1),
+    ]:
         setattr(message.parameters[kind], f"{kind}_param", value)
         setattr(message.inputs[0].parameters[kind], f"{kind}_param", value)
     assert service.grpc.send(message).kind == "ok"
@@ -139,7 +155,12 @@ def test_only_overload_has_retry_after(serve) -> None:
         return x
 
     tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
-    service = serve(models.model(*tensors, predict), max_concurrency=1, max_queue_size=0, max_request_bytes=LIMIT)
+    service = serve(
+        models.model(*tensors, predict),
+        max_concurrency=1,
+        max_queue_size=0,
+        max_request_bytes=LIMIT,
+    )
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     good = request(x("FP32", [1], fp32_contents=[1]))
     running = infer.future(good.SerializeToString(), timeout=30)
@@ -162,7 +183,11 @@ def test_large_responses(serve) -> None:
         [MetadataTensor("y", "UINT8", [-1])],
         lambda _, n: np.zeros(int(n[0]), "u1"),
     )
-    response = serve(module, max_request_bytes=1000).forms["grpc raw"].infer([("n", "INT32", [1], [5_000_000])])
+    response = (
+        serve(module, max_request_bytes=1000)
+        .forms["grpc raw"]
+        .infer([("n", "INT32", [1], [5_000_000])])
+    )
     assert response.raw.outputs[0].shape == [5_000_000]
 
 
@@ -172,7 +197,10 @@ def test_limits_inputs_and_outputs(serve, member: str) -> None:
     service = serve(models.two_by_two())
     empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
     code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
-    assert (code, text) == ("INVALID_ARGUMENT", f"{member.title()}: too many. Expected at most 65536, got 70000.")
+    assert (code, text) == (
+        "INVALID_ARGUMENT",
+        f"{member.title()}: too many. Expected at most 65536, got 70000.",
+    )
     envelope = {"inputs": [], "outputs": [], member: [{}] * 70_000}
     assert service.rest.post(envelope).get_json() == {"error": text}
 
@@ -201,7 +229,9 @@ def test_rejected_calls_leave_no_garbage(service) -> None:
     try:
         for _ in range(50):
             assert code_of(service.grpc.call, "ModelReady", name="other")[0] == "NOT_FOUND"
-        wait_for(lambda: sum(isinstance(each, _server._RPCState) for each in gc.get_objects()) <= 10)
+        wait_for(
+            lambda: sum(isinstance(each, _server._RPCState) for each in gc.get_objects()) <= 10
+        )
     finally:
         gc.enable()
 

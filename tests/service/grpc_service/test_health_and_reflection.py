@@ -8,12 +8,17 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 
 from tests.service import models
 from tests.service.grpc_service.requests import CALLS, code_of
 
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVING, NOT_SERVING = (
+    health_pb2.HealthCheckResponse.SERVING,
+    health_pb2.HealthCheckResponse.NOT_SERVING,
+)
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
@@ -21,7 +26,9 @@ SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 def check_valid_request_afterward(service):
     """R20: check after each test that a valid call succeeds."""
     yield
-    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {"sum": ("FP32", [1], [3])}
+    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {
+        "sum": ("FP32", [1], [3])
+    }
 
 
 @pytest.mark.parametrize("name", ["", "inference.GRPCInferenceService"])
@@ -38,7 +45,10 @@ def test_health(serve, name: str) -> None:
 def test_health_of_unknown_service(service) -> None:
     """G7: a health check of an unknown service returns NOT_FOUND."""
     stub = health_pb2_grpc.HealthStub(service.channel)
-    assert code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0] == "NOT_FOUND"
+    assert (
+        code_of(stub.Check, health_pb2.HealthCheckRequest(service="iris"), timeout=30)[0]
+        == "NOT_FOUND"
+    )
 
 
 def test_watch_reports_changes(serve) -> None:
@@ -94,9 +104,13 @@ def test_reflection_describes_all_messages(service) -> None:
         assert pool.FindServiceByName(name).methods
     infer = found.methods_by_name["ModelInfer"]
     request_message = GetMessageClass(infer.input_type)(model_name="test")
-    request_message.inputs.add(name="a", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
+    request_message.inputs.add(
+        name="a", datatype="FP32", shape=[1, 2]
+    ).contents.fp32_contents.extend([1, 2])
     call = service.channel.unary_unary(f"/{found.full_name}/{infer.name}")
-    response = GetMessageClass(infer.output_type).FromString(call(request_message.SerializeToString(), timeout=30))
+    response = GetMessageClass(infer.output_type).FromString(
+        call(request_message.SerializeToString(), timeout=30)
+    )
     assert response.outputs[0].contents.fp32_contents == [3]
 
 

@@ -109,7 +109,9 @@ def test_private_names_of_grpcio_are_checked(change: str) -> None:
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_unsupported_grpcio(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_unsupported_grpcio(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """If a release of grpcio lacks a private name, the standard pool is used, with one warning."""
     assert isinstance(create_pool(1), Pool)
     with create_pool(1, is_custom=False) as standard:

@@ -16,7 +16,9 @@ from tests.service.message_strategies import Messages
 from tests.service.strategies import Subject
 from tests.service.wires import sized
 
-SUBJECT = Subject("test", [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"", b"two"])], ["a", "b"])
+SUBJECT = Subject(
+    "test", [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"", b"two"])], ["a", "b"]
+)
 MESSAGES = Messages(SUBJECT)
 RAW = 7
 many = settings(max_examples=150, deadline=None, derandomize=True, database=None)
@@ -62,7 +64,9 @@ def test_any_bytes_agree_with_protobuf(body: bytes, tail: bytes) -> None:
     assert by_hand(whole) == by_protobuf(whole)
 
 
-@pytest.mark.parametrize("length", [b"\x80" * 9 + b"\x00", b"\x80" * 10 + b"\x00", b"\xff" * 9 + b"\x01", b"\x80"])
+@pytest.mark.parametrize(
+    "length", [b"\x80" * 9 + b"\x00", b"\x80" * 10 + b"\x00", b"\xff" * 9 + b"\x01", b"\x80"]
+)
 def test_malformed_lengths_agree_with_protobuf(length: bytes) -> None:
     """A length that has too many bytes, or exceeds the message, has the same result as with protobuf."""
     whole = entries_of(b"x" * LARGE) + b"\x3a" + length
@@ -85,5 +89,8 @@ def test_entries_are_views(sizes: list[int]) -> None:
 def test_small_messages_are_left_to_protobuf() -> None:
     """No raw entries are extracted from a small message."""
     request = ModelInferRequest(raw_input_contents=[b"abc"])
-    assert extract_large_field(request.SerializeToString(), RAW) == (request.SerializeToString(), [])
+    assert extract_large_field(request.SerializeToString(), RAW) == (
+        request.SerializeToString(),
+        [],
+    )
     assert extract_large_field(sized(request, LARGE), RAW)[1] == [b"abc"]

@@ -50,14 +50,18 @@ class QueuedRequests:
 
     def __init__(self, serve: Callable[..., Service], **settings: Any):
         self.model = Model()
-        self.service = serve(self.model.module, **{"max_concurrency": 1, "max_batch_size": 8, **settings})
+        self.service = serve(
+            self.model.module, **{"max_concurrency": 1, "max_batch_size": 8, **settings}
+        )
         self.pool = ThreadPoolExecutor(80)
         self.sent: list[Future[Response]] = []
         self.others = 0  # requests in the service that this object did not send
         self.first = self.send("rest json", [0])
         wait_for(lambda: self.model.calls == [1])
 
-    def send(self, form: str, values: list[float], width: int = 1, **options: Any) -> Future[Response]:
+    def send(
+        self, form: str, values: list[float], width: int = 1, **options: Any
+    ) -> Future[Response]:
         """Send rows of `width` elements. Return when the request is queued or rejected."""
         client = self.service.forms[form]
         if form.startswith("rest"):

@@ -13,7 +13,10 @@ def request(*inputs: RequestInput) -> InferenceRequest:
 
 
 def call(module: Any, *inputs: RequestInput) -> dict[str, Any]:
-    return {name: output.data for name, output in ModelAdapter(module)(None, request(*inputs))[0].items()}
+    return {
+        name: output.data
+        for name, output in ModelAdapter(module)(None, request(*inputs))[0].items()
+    }
 
 
 X = MetadataTensor("x", "FP32", [-1])

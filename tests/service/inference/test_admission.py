@@ -13,7 +13,9 @@ from tests.service.processes import wait_for
 
 
 @contextmanager
-def waiting(admission: Admission, name: str, done: list[str], timeout: float | None = None) -> Iterator[None]:
+def waiting(
+    admission: Admission, name: str, done: list[str], timeout: float | None = None
+) -> Iterator[None]:
     """Run a queued request in its own thread and record in `done` whether it ran or missed its deadline."""
     inside, context = admission.in_flight, RequestContext("infer")
     context.timeout = timeout

@@ -55,7 +55,10 @@ def test_waits_for_a_full_batch(serve: Callable[..., Service]) -> None:
     model.go.set()
     service = serve(model.module, max_batch_size=4, max_batch_delay_ms=10_000)
     with ThreadPoolExecutor(4) as pool:
-        futures = [pool.submit(service.forms[form].infer, [("x", "FP32", [1, 1], [1])]) for form in FORMS[2:] * 2]
+        futures = [
+            pool.submit(service.forms[form].infer, [("x", "FP32", [1, 1], [1])])
+            for form in FORMS[2:] * 2
+        ]
         assert [values(future) for future in futures] == [[2]] * 4
     assert model.calls == [4]
 
@@ -66,7 +69,9 @@ def test_does_not_wait_past_the_deadline(serve: Callable[..., Service], form: st
     model = Model()
     model.go.set()
     service = serve(model.module, max_batch_size=4, max_batch_delay_ms=600_000)
-    response = service.forms[form].infer([("x", "FP32", [1, 1], [1])], parameters={"timeout": 20 * MICROSECONDS})
+    response = service.forms[form].infer(
+        [("x", "FP32", [1, 1], [1])], parameters={"timeout": 20 * MICROSECONDS}
+    )
     assert (response.kind, model.calls) == ("ok", [1])
 
 
@@ -85,12 +90,16 @@ def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> 
 def start_single_call(service: Service, values: list[float]) -> Any:
     """Start a gRPC call and return its future."""
     request = messages.ModelInferRequest(model_name="test")
-    request.inputs.add(name="x", datatype="FP32", shape=[len(values), 1]).contents.fp32_contents.extend(values)
+    request.inputs.add(
+        name="x", datatype="FP32", shape=[len(values), 1]
+    ).contents.fp32_contents.extend(values)
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
     return infer.future(request.SerializeToString())
 
 
-def test_canceled_request_is_removed_from_its_batch(queued_requests: Callable[..., QueuedRequests]) -> None:
+def test_canceled_request_is_removed_from_its_batch(
+    queued_requests: Callable[..., QueuedRequests],
+) -> None:
     """A call that is canceled while it waits in a batch does not run."""
     waiting = queued_requests()
     leads = waiting.send("rest json", [1])

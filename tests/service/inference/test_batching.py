@@ -14,13 +14,24 @@ from app.api import ConfigurationError
 from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.conftest import FORMS, Service
-from tests.service.inference.batches import BAD, FOREIGN, MICROSECONDS, ODD, Model, QueuedRequests, values
+from tests.service.inference.batches import (
+    BAD,
+    FOREIGN,
+    MICROSECONDS,
+    ODD,
+    Model,
+    QueuedRequests,
+    values,
+)
 
 
 def test_batches_requests_of_both_protocols(queued_requests: Callable[..., QueuedRequests]) -> None:
     """Queued requests of both protocols run in one call, and each response has its own rows and id."""
     waiting = queued_requests()
-    futures = [waiting.send(form, [index, index + 0.5], request_id=form) for index, form in enumerate(FORMS)]
+    futures = [
+        waiting.send(form, [index, index + 0.5], request_id=form)
+        for index, form in enumerate(FORMS)
+    ]
     assert waiting.calls() == [8]
     assert values(waiting.first) == [0]
     for index, (form, future) in enumerate(zip(FORMS, futures, strict=True)):
@@ -30,7 +41,12 @@ def test_batches_requests_of_both_protocols(queued_requests: Callable[..., Queue
 
 @pytest.mark.parametrize(
     "other",
-    [{"width": 2}, {"parameters": {"temperature": 0.5}}, {"outputs": ["y"]}, {"content_types": {"x": "np"}}],
+    [
+        {"width": 2},
+        {"parameters": {"temperature": 0.5}},
+        {"outputs": ["y"]},
+        {"content_types": {"x": "np"}},
+    ],
     ids=str,
 )
 def test_batches_only_compatible_requests(
@@ -43,7 +59,9 @@ def test_batches_only_compatible_requests(
     assert all(values(future) == [2, 2] for future in futures)
 
 
-def test_batches_requests_of_different_transports(queued_requests: Callable[..., QueuedRequests]) -> None:
+def test_batches_requests_of_different_transports(
+    queued_requests: Callable[..., QueuedRequests],
+) -> None:
     """Requests that differ only in a timeout or in the form of the outputs are in the same batch."""
     waiting = queued_requests()
     futures = [
@@ -64,7 +82,9 @@ def test_batch_size_is_limited(queued_requests: Callable[..., QueuedRequests]) -
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"), [(BAD, "INTERNAL"), (ODD, "INTERNAL"), (FOREIGN, "INVALID_ARGUMENT")], ids=str
+    ("value", "kind"),
+    [(BAD, "INTERNAL"), (ODD, "INTERNAL"), (FOREIGN, "INVALID_ARGUMENT")],
+    ids=str,
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_one_failing_request_does_not_fail_the_batch(
@@ -72,14 +92,20 @@ def test_one_failing_request_does_not_fail_the_batch(
 ) -> None:
     """If a batch fails, its requests run one by one, and only the faulty request gets an error."""
     waiting = queued_requests()
-    good, bad, last = waiting.send("rest json", [1, 2]), waiting.send(form, [3, value]), waiting.send("grpc typed", [4])
+    good, bad, last = (
+        waiting.send("rest json", [1, 2]),
+        waiting.send(form, [3, value]),
+        waiting.send("grpc typed", [4]),
+    )
     assert waiting.calls() == [5, 2, 2, 1]
     assert bad.result().kind == kind
     assert (values(good), values(last)) == ([2, 4], [8])
 
 
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])
-def test_expired_request_is_not_rerun(queued_requests: Callable[..., QueuedRequests], form: str) -> None:
+def test_expired_request_is_not_rerun(
+    queued_requests: Callable[..., QueuedRequests], form: str
+) -> None:
     """If a batch fails, a request whose deadline has passed does not run again."""
     waiting = queued_requests()
     bad, good = waiting.send("grpc raw", [BAD]), waiting.send("rest json", [1, 1])
@@ -118,11 +144,15 @@ def test_invalid_input_is_not_measured(serve: Callable[..., Service], size: int)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_invalid_requests_are_not_batched(queued_requests: Callable[..., QueuedRequests], form: str) -> None:
+def test_invalid_requests_are_not_batched(
+    queued_requests: Callable[..., QueuedRequests], form: str
+) -> None:
     """A request with invalid inputs is rejected before it joins a batch."""
     waiting = queued_requests()
     good = waiting.send("rest json", [1])
-    assert waiting.service.forms[form].infer([("z", "FP32", [1, 1], [1])]).kind == "INVALID_ARGUMENT"
+    assert (
+        waiting.service.forms[form].infer([("z", "FP32", [1, 1], [1])]).kind == "INVALID_ARGUMENT"
+    )
     assert waiting.calls() == [1]
     assert values(good) == [2]
 
@@ -131,7 +161,9 @@ def test_inputs_with_different_rows_are_not_batched(serve: Callable[..., Service
     """A request whose inputs have different first dimensions runs unchanged and by itself."""
     service = serve(models.two_by_two(), max_batch_size=8)
     for form in FORMS:
-        response = service.forms[form].infer([("a", "FP32", [1, 2], [1, 2]), ("b", "INT64", [2], [3, 4])])
+        response = service.forms[form].infer(
+            [("a", "FP32", [1, 2], [1, 2]), ("b", "INT64", [2], [3, 4])]
+        )
         assert response.outputs["double"][2] == [6, 8]
 
 
@@ -147,9 +179,17 @@ def test_responses_are_correct_under_load(serve: Callable[..., Service]) -> None
     def check_request(index: int) -> bool:
         count, is_whole = index % 5 + 1, index % 3 > 0
         b = "b", "BYTES", [count], [b"%d" % (index + each) for each in range(count)]
-        c = "c", "FP32", [count, 2], [index + each for each in range(2 * count)] if is_whole else [1] * 2 * count
+        c = (
+            "c",
+            "FP32",
+            [count, 2],
+            [index + each for each in range(2 * count)] if is_whole else [1] * 2 * count,
+        )
         response = service.forms[FORMS[2 + index % 2]].infer([b, c] if is_whole else [b])
-        return all(response.outputs[name] == (datatype, shape, data) for name, datatype, shape, data in (b, c))
+        return all(
+            response.outputs[name] == (datatype, shape, data)
+            for name, datatype, shape, data in (b, c)
+        )
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(check_request, range(400)))

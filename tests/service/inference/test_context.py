@@ -27,16 +27,28 @@ from tests.service.wires import Grpc, Response
 
 X, Y = MetadataTensor("x", "FP32", [-1]), MetadataTensor("y", "FP32", [-1])
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-HEADERS = {"X-Request-Id": "one", "X-Tenant": "blue", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+HEADERS = {
+    "X-Request-Id": "one",
+    "X-Tenant": "blue",
+    "traceparent": f"00-{TRACE}-b7ad6b7169203331-01",
+}
 
 
-def send(service: Service, form: str, count: int = 2, headers: dict[str, str] | None = None, **options: Any) -> Any:
+def send(
+    service: Service,
+    form: str,
+    count: int = 2,
+    headers: dict[str, str] | None = None,
+    **options: Any,
+) -> Any:
     """Send a request with headers or metadata, and return the response and its headers or trailing metadata."""
     client, sent = service.forms[form], [("x", "FP32", [count], [1.0] * count)]
     if form.startswith("rest"):
         post = client.client.post
         client = type(client)(service.app.test_client(), binary=form.endswith("binary"))
-        client.client.post = lambda path, data, headers: post(path, data=data, headers={**headers, **added})
+        client.client.post = lambda path, data, headers: post(
+            path, data=data, headers={**headers, **added}
+        )
         added = headers or {}
         response: Response = client.infer(sent, **options)
         return response, {name.lower(): value for name, value in response.raw.headers.items()}
@@ -70,13 +82,22 @@ def test_predict_reads_the_context(serve: Callable[..., Service], form: str) -> 
         remaining = context.time_remaining()
         assert remaining is not None
         assert 0 < remaining <= 20
-        assert (context.id, context.headers["x-TENANT"], context.headers.get("absent")) == ("one", "blue", None)
+        assert (context.id, context.headers["x-TENANT"], context.headers.get("absent")) == (
+            "one",
+            "blue",
+            None,
+        )
         assert (context.parameters["top_k"], context.rows, context.trace_id) == (3, 2, TRACE)
         assert (context.protocol, context.client_address) == (form.partition(" ")[0], "127.0.0.1")
         seen.append(context)
         return x
 
-    response, _ = send(served(serve, predict), form, headers=HEADERS, parameters={"top_k": 3, "timeout": 20_000_000})
+    response, _ = send(
+        served(serve, predict),
+        form,
+        headers=HEADERS,
+        parameters={"top_k": 3, "timeout": 20_000_000},
+    )
     assert (response.kind, len(seen)) == ("ok", 1)
 
 
@@ -97,9 +118,13 @@ def test_context_extends_the_response(serve: Callable[..., Service], form: str) 
     assert (response.parameters, "x-model-cache" in headers) == ({}, False)
 
 
-@pytest.mark.parametrize("name", ["content-type", "X-Request-Id", "grpc-status", "x y", "x-bin", "connection", ""])
+@pytest.mark.parametrize(
+    "name", ["content-type", "X-Request-Id", "grpc-status", "x y", "x-bin", "connection", ""]
+)
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])
-def test_rejects_invalid_response_headers(serve: Callable[..., Service], form: str, name: str) -> None:
+def test_rejects_invalid_response_headers(
+    serve: Callable[..., Service], form: str, name: str
+) -> None:
     """A header that the service sets itself, or that a protocol cannot represent, is an error of the model."""
 
     def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
@@ -146,9 +171,14 @@ def test_batch_has_one_context_per_request(serve: Callable[..., Service]) -> Non
 
     service = served(serve, predict, max_batch_size=10, max_batch_delay_ms=20_000)
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda form, count: send(service, form, count), FORMS, [1, 2, 3, 4]))
+        results = list(
+            pool.map(lambda form, count: send(service, form, count), FORMS, [1, 2, 3, 4])
+        )
     assert calls == [[1, 2, 3, 4]]
-    found = [(len(each.outputs["y"][2]), headers["x-rows"], each.parameters["rows"]) for each, headers in results]
+    found = [
+        (len(each.outputs["y"][2]), headers["x-rows"], each.parameters["rows"])
+        for each, headers in results
+    ]
     assert found == [(count, str(count), str(count)) for count in (1, 2, 3, 4)]
 
 
@@ -169,7 +199,9 @@ def test_batching_needs_a_list_of_contexts(serve: Callable[..., Service]) -> Non
     def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
         return x
 
-    with pytest.raises(ConfigurationError, match=r"Expected list\[RequestContext\] with MAX_BATCH_SIZE"):
+    with pytest.raises(
+        ConfigurationError, match=r"Expected list\[RequestContext\] with MAX_BATCH_SIZE"
+    ):
         served(serve, predict, max_batch_size=2)
 
 
@@ -190,7 +222,14 @@ def test_warm_up_has_a_context(serve: Callable[..., Service]) -> None:
 
     def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
         context.response_headers["x-seen"] = "1"
-        seen.append((dict(context.headers), dict(context.parameters), context.time_remaining(), context.client_address))
+        seen.append(
+            (
+                dict(context.headers),
+                dict(context.parameters),
+                context.time_remaining(),
+                context.client_address,
+            )
+        )
         return x
 
     module = models.model([X], [Y], predict)
@@ -221,7 +260,11 @@ def test_model_selects_the_status(
     service = served(serve, predict, max_batch_size=batch)
     for form in FORMS:
         response, headers = send(service, form)
-        assert (response.kind, response.text, headers["x-reason"]) == (kind, "No such customer.", "none")
+        assert (response.kind, response.text, headers["x-reason"]) == (
+            kind,
+            "No such customer.",
+            "none",
+        )
         assert form.startswith("grpc") or response.raw.status_code == status
 
 

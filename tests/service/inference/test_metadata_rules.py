@@ -67,7 +67,9 @@ def test_model_metadata_contains_declared_parameters_and_properties(serve) -> No
 def test_outputs_of_responses_have_no_optional(serve, form: str) -> None:
     """R6, R8: an output of a response has its content type, but not `optional`, which only metadata contains."""
     response = serve(models.described()).forms[form].infer([("x", "BYTES", [1], [b"a"])])
-    text = response.raw.data.decode(errors="replace") if form.startswith("rest") else str(response.raw)
+    text = (
+        response.raw.data.decode(errors="replace") if form.startswith("rest") else str(response.raw)
+    )
     assert (response.kind, response.content_types) == ("ok", {"x": "str"})
     assert "optional" not in text
 
@@ -76,7 +78,11 @@ def test_server_metadata_is_the_same_on_both_transports(service) -> None:
     """R4, G1: both transports return the same server metadata."""
     rest = json.loads(service.client.get("/v2").data)
     message = service.grpc.call("ServerMetadata")
-    assert rest == {"name": message.name, "version": message.version, "extensions": list(message.extensions)}
+    assert rest == {
+        "name": message.name,
+        "version": message.version,
+        "extensions": list(message.extensions),
+    }
     assert "binary_tensor_data" in rest["extensions"]
 
 
@@ -117,7 +123,12 @@ def test_model_configuration_uses_triton_datatypes(echoes, datatype: str) -> Non
     service = echoes(datatype)
     assert service.client.get("/v2/models/test/config").json["input"][0]["data_type"] == expected
     tensor = service.grpc.call("ModelConfig", name="test").config.input[0]
-    assert tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[tensor.data_type].name == expected
+    assert (
+        tensor.DESCRIPTOR.fields_by_name["data_type"]
+        .enum_type.values_by_number[tensor.data_type]
+        .name
+        == expected
+    )
 
 
 @pytest.mark.parametrize(

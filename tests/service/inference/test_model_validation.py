@@ -74,9 +74,15 @@ async def yields_later(_, x):
             takes_other,
             'predict.. does not match METADATA. Expected "x" after the model, as METADATA declares, got "other"',
         ),
-        (takes_other, 'got "other". Use the same names, or a single parameter that is a pd.DataFrame, '),
+        (
+            takes_other,
+            'got "other". Use the same names, or a single parameter that is a pd.DataFrame, ',
+        ),
         (takes_more, 'Expected "x" after the model, as METADATA declares, got "x", "z"'),
-        (takes_one, 'Expected "x" after the model, as METADATA declares, got none. Use the same names'),
+        (
+            takes_one,
+            'Expected "x" after the model, as METADATA declares, got none. Use the same names',
+        ),
         (takes_nothing, "has no parameters"),
         (takes_any, 'parameter "x": invalid kind. Expected no'),
         (takes_all, 'parameter "x": invalid kind. Expected no'),
@@ -92,7 +98,10 @@ async def yields_later(_, x):
         (Callable(), "Expected a function .def., got Callable"),
         (None, "Expected a function .def., got NoneType"),
         (is_async, "predict.. is async or a generator. Expected a plain function"),
-        (yields, "test_model_validation.py, line .*predict.. is async or a generator. Expected a plain function"),
+        (
+            yields,
+            "test_model_validation.py, line .*predict.. is async or a generator. Expected a plain function",
+        ),
         (yields_later, "predict.. is async or a generator"),
     ],
 )
@@ -107,7 +116,8 @@ def test_error_explains_inputs_that_are_not_identifiers(name: str) -> None:
     """The error shows how to receive an input whose name cannot be the name of a parameter."""
     tensors = [X, MetadataTensor(name, "FP32", [-1])]
     with pytest.raises(
-        ConfigurationError, match=f'"{name}".*. Use the same names, or a single parameter that is a pd.DataFrame, '
+        ConfigurationError,
+        match=f'"{name}".*. Use the same names, or a single parameter that is a pd.DataFrame, ',
     ):
         ModelAdapter(models.model(tensors, [X], takes_more))
 
@@ -118,7 +128,8 @@ def test_rejects_functions_without_parameters(name: str) -> None:
     module = models.model([X], [X], lambda _, x: x)
     setattr(module, name, lambda: None)
     with pytest.raises(
-        ConfigurationError, match=rf"line \d+: {name}\(\) has no parameters. Expected the result of load"
+        ConfigurationError,
+        match=rf"line \d+: {name}\(\) has no parameters. Expected the result of load",
     ):
         ModelAdapter(module)
 
@@ -130,7 +141,8 @@ def test_rejects_async_functions(name: str, function: Any) -> None:
     module = models.echo("FP32", [-1])
     setattr(module, name, function)
     with pytest.raises(
-        ConfigurationError, match=rf"test_model_validation.py, line \d+: {name}\(\) is async or a generator"
+        ConfigurationError,
+        match=rf"test_model_validation.py, line \d+: {name}\(\) is async or a generator",
     ):
         ModelAdapter(module)
 
@@ -148,15 +160,27 @@ def test_rejects_missing_parts(name: str) -> None:
     ("metadata", "text"),
     [
         ({"name": "iris"}, "Expected a ModelMetadata, got dict"),
-        (ModelMetadata("", "1", "p", [], []), "METADATA: invalid name. Expected text without a slash, got ''"),
-        (ModelMetadata("m", 1, "p", [], []), "METADATA: invalid version. Expected text without a slash, got 1"),  # type: ignore[arg-type]
-        (ModelMetadata("a/b", "1", "p", [], []), "METADATA: invalid name. Expected text without a slash, got 'a/b'"),
+        (
+            ModelMetadata("", "1", "p", [], []),
+            "METADATA: invalid name. Expected text without a slash, got ''",
+        ),
+        (
+            ModelMetadata("m", 1, "p", [], []),
+            "METADATA: invalid version. Expected text without a slash, got 1",
+        ),  # type: ignore[arg-type]
+        (
+            ModelMetadata("a/b", "1", "p", [], []),
+            "METADATA: invalid name. Expected text without a slash, got 'a/b'",
+        ),
         (ModelMetadata("m", "1", "p", [X, X], []), 'METADATA: duplicate inputs. Got "x" twice'),
         (
             ModelMetadata("m", "1", "p", [{"name": "x", "datatype": "FP32"}], []),  # type: ignore[list-item]
             "METADATA: invalid inputs. Expected a list of MetadataTensor, got .{'name': 'x', 'datatype': 'FP32'}..$",
         ),
-        (ModelMetadata("m", "1", "p", {"x": "FP32"}, []), "inputs. Expected a list .*, got {'x': 'FP32'}.$"),  # type: ignore[arg-type]
+        (
+            ModelMetadata("m", "1", "p", {"x": "FP32"}, []),
+            "inputs. Expected a list .*, got {'x': 'FP32'}.$",
+        ),  # type: ignore[arg-type]
         (ModelMetadata("m", "1", "p", X, []), "inputs. Expected a list .*, got MetadataTensor"),  # type: ignore[arg-type]
         (ModelMetadata("m", "1", "p", [X], ["y"]), "outputs. Expected a list .*, got .'y'..$"),  # type: ignore[list-item]
         *(
@@ -178,10 +202,14 @@ def test_rejects_missing_parts(name: str) -> None:
 def test_rejects_invalid_metadata(metadata: Any, text: str) -> None:
     """Invalid METADATA fails at startup, and the error names the field."""
     with pytest.raises(ConfigurationError, match=text):
-        ModelAdapter(SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None))
+        ModelAdapter(
+            SimpleNamespace(__name__="m", METADATA=metadata, load=None, predict=lambda _: None)
+        )
 
 
-@pytest.mark.parametrize(("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])])
+@pytest.mark.parametrize(
+    ("datatype", "shape"), [("fp32", [1]), ("FP32", [-2]), ("FP32", [1.0]), ("FP32", [True])]
+)
 def test_rejects_invalid_metadata_tensors(datatype: str, shape: list) -> None:
     """R1, R9: a declared tensor needs a known datatype and dimensions of at least -1."""
     with pytest.raises(ConfigurationError, match='METADATA, tensor "x"'):

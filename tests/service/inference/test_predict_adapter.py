@@ -40,7 +40,9 @@ def test_passes_all_inputs_in_a_dict() -> None:
 def test_rejects_a_list_for_two_outputs() -> None:
     """A returned list is one value, so it is an error of the model if there are two outputs."""
     module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
-    with pytest.raises(ModelError, match="returned a list .one value. for 2 outputs. Return a tuple, or a dict"):
+    with pytest.raises(
+        ModelError, match="returned a list .one value. for 2 outputs. Return a tuple, or a dict"
+    ):
         call(module)
 
 
@@ -67,15 +69,23 @@ def test_arrays_are_aligned_and_writable(serve, form: str, datatype: str) -> Non
         x[:] = x[::-1].copy()
         return x
 
-    module = models.model([MetadataTensor("pad", "BYTES", [1]), MetadataTensor("x", datatype, [-1])], [X], predict)
+    module = models.model(
+        [MetadataTensor("pad", "BYTES", [1]), MetadataTensor("x", datatype, [-1])], [X], predict
+    )
     module.METADATA.outputs[0] = MetadataTensor("x", datatype, [-1])
     values: list = {"BYTES": [b"ab", b""], "BOOL": [False, True]}.get(datatype, [0, 1])
-    response = serve(module).forms[form].infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
+    response = (
+        serve(module)
+        .forms[form]
+        .infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
+    )
     assert response.outputs["x"] == (datatype, [2], values[::-1])
     assert flags == [True]
 
 
-def test_exception_is_returned_and_logged(serve, form: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_is_returned_and_logged(
+    serve, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """R19, G1: an exception in predict() returns 500 or INTERNAL with its class and message, and is logged."""
     service = serve(models.failing())
     with caplog.at_level(logging.ERROR):
@@ -88,7 +98,10 @@ def test_exception_is_returned_and_logged(serve, form: str, caplog: pytest.LogCa
 def test_invalid_input_from_predict(serve, form: str) -> None:
     """InvalidInput from predict() returns 400 or INVALID_ARGUMENT with its message."""
     response = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
-    assert (response.kind, response.text) == ("INVALID_ARGUMENT", "Invalid x. Expected another text, got invalid.")
+    assert (response.kind, response.text) == (
+        "INVALID_ARGUMENT",
+        "Invalid x. Expected another text, got invalid.",
+    )
 
 
 def test_long_error_messages_are_truncated(serve, form: str) -> None:

@@ -46,7 +46,9 @@ def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)
         (([1.0],), "FP32", (1,), [1]),
     ],
 )
-def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[int, ...], expected: Any) -> None:
+def test_converts_results_without_loss(
+    value: Any, datatype: str, shape: tuple[int, ...], expected: Any
+) -> None:
     """A returned value is converted to an array of the declared datatype if no value is lost."""
     array = call(returning(value, datatype, shape))["y"]
     assert array.dtype == DATATYPES[datatype].dtype
@@ -68,7 +70,12 @@ def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[i
         (["a"], "FP32", (-1,), "invalid datatype. Expected FP32, got strings"),
         ([1], "BYTES", (-1,), 'Output "y": .*data. Expected strings or bytes for BYTES, got int'),
         ([300], "UINT8", (-1,), "value out of range. Expected UINT8 from 0 to 255, got 300"),
-        ([-1], "UINT64", (-1,), "value out of range. Expected UINT64 from 0 to 18446744073709551615, got -1"),
+        (
+            [-1],
+            "UINT64",
+            (-1,),
+            "value out of range. Expected UINT64 from 0 to 18446744073709551615, got -1",
+        ),
         ([2**64 - 1, -1], "UINT64", (-1,), "-1 out of bounds for uint64"),
         ([2**64 - 1, 1.5], "UINT64", (-1,), "invalid datatype. Expected UINT64, got float64"),
         ([2**64 - 1, 1], "INT64", (-1,), "Expected INT64 from .*, got 18446744073709551615"),
@@ -81,7 +88,12 @@ def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[i
         ([1e39], "FP32", (-1,), "value out of range. Expected FP32 within .*, got 1e.39"),
         ([[1.0]], "FP32", (-1,), r"invalid shape. Expected \[-1\], got \[1,1\]"),
         ([1.0, 2.0], "FP32", (3,), r"invalid shape. Expected \[3\], got \[2\]"),
-        ([[1.0], [1.0, 2.0]], "FP32", (-1, -1), 'Output "y": .*data is not an array. Got .*. Pad rows to the same'),
+        (
+            [[1.0], [1.0, 2.0]],
+            "FP32",
+            (-1, -1),
+            'Output "y": .*data is not an array. Got .*. Pad rows to the same',
+        ),
         (
             np.ma.array([1, 2], mask=[0, 1]),
             "INT64",
@@ -89,12 +101,27 @@ def test_converts_results_without_loss(value: Any, datatype: str, shape: tuple[i
             "data has masked elements, which have no value. Use filled..",
         ),
         (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data has masked elements"),
-        ([1.0, None], "FP64", (-1,), "Expected FP64, got objects: NoneType, float .a missing number is NaN"),
-        (InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2), "FP32", (-1,), 'an output twice: "y", "y".'),
+        (
+            [1.0, None],
+            "FP64",
+            (-1,),
+            "Expected FP64, got objects: NoneType, float .a missing number is NaN",
+        ),
+        (
+            InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2),
+            "FP32",
+            (-1,),
+            'an output twice: "y", "y".',
+        ),
         (np.float32, "FP32", (-1,), "Expected FP32, got objects: type"),
         (None, "FP32", (-1,), "predict.. returned None"),
         ({}, "FP32", (-1,), 'Output "y": not returned by predict.., which returned none'),
-        ({"y": [1.0], "z": 1}, "FP32", (-1,), 'Output "z": returned by predict.., but not declared in METADATA'),
+        (
+            {"y": [1.0], "z": 1},
+            "FP32",
+            (-1,),
+            'Output "z": returned by predict.., but not declared in METADATA',
+        ),
         ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
     ],
 )
@@ -130,7 +157,10 @@ def test_response_parameters_are_validated(serve, form: str, value: Any, expecte
         got = serve(returning(response)).forms[form].infer([])
         if expected is None:
             assert got.kind == "INTERNAL"
-            assert 'parameter "p". Expected a string, a finite number of 64 bits or a boolean' in got.text
+            assert (
+                'parameter "p". Expected a string, a finite number of 64 bits or a boolean'
+                in got.text
+            )
         else:
             assert got.kind == "ok"
             assert got.parameters == response.parameters
@@ -154,7 +184,9 @@ def test_accepts_lists_of_numpy_strings(serve, form: str) -> None:
     """B5, G1: a returned list of NumPy strings is sent as text on every transport."""
     labels = np.array(["setosa", "virginicaé"])
     for content_type in (None, "str"):
-        module = models.model([], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]])
+        module = models.model(
+            [], [MetadataTensor("y", "BYTES", [-1], content_type)], lambda _: [labels[1], labels[0]]
+        )
         response = serve(module).forms[form].infer([])
         assert response.outputs["y"] == ("BYTES", [2], ["virginicaé".encode(), b"setosa"])
 
@@ -170,7 +202,9 @@ def test_accepts_lists_of_numpy_strings(serve, form: str) -> None:
 def test_content_type_keeps_the_shape_of_arrays(content_type: str, value: np.ndarray) -> None:
     """R15: an array of another rank than declared is an error of the model, even if the output has a content type."""
     for shape in ([-1, 2], [-1]):
-        module = models.model([], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value)
+        module = models.model(
+            [], [MetadataTensor("y", "BYTES", shape, content_type)], lambda _: value
+        )
         if shape == [-1]:
             with pytest.raises(ModelError, match=r"invalid shape. Expected \[-1\], got \[1,2\]"):
                 call(module)
@@ -180,7 +214,9 @@ def test_content_type_keeps_the_shape_of_arrays(content_type: str, value: np.nda
 
 def test_pd_json_treats_a_dict_as_one_element() -> None:
     """C7: a bare dict in a pd_json output counts as a list of one element."""
-    module = models.model([], [MetadataTensor("y", "BYTES", [-1], "pd_json")], lambda _: {"y": {"a": 1}})
+    module = models.model(
+        [], [MetadataTensor("y", "BYTES", [-1], "pd_json")], lambda _: {"y": {"a": 1}}
+    )
     assert call(module)["y"].tolist() == [b'{"a":1}']
 
 

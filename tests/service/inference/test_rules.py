@@ -33,7 +33,9 @@ NUMBERS = ("b", "INT64", [2], [5, 6])
         ),
     ],
 )
-def test_strings_are_case_sensitive(service, form: str, inputs: list, requested: dict, kind: str, text: str) -> None:
+def test_strings_are_case_sensitive(
+    service, form: str, inputs: list, requested: dict, kind: str, text: str
+) -> None:
     """R1: names and datatypes are case-sensitive."""
     response = service.forms[form].infer(inputs, **requested)
     assert response.kind == kind
@@ -89,17 +91,31 @@ def test_accepts_absent_optional_inputs(service, form: str) -> None:
         ([ROWS, ("", "FP32", [1], [1.0])], 'Unknown input. Expected "a", "b", got ""'),
         ([ROWS, ROWS], 'Input "a": sent twice'),
         ([ROWS, NUMBERS, ("b", "INT64", [1], [1])], 'Input "b": sent twice'),
-        ([("a", "FP64", [1, 2], [1.0, 2.0])], 'Input "a": invalid datatype. Expected FP32, got FP64'),
+        (
+            [("a", "FP64", [1, 2], [1.0, 2.0])],
+            'Input "a": invalid datatype. Expected FP32, got FP64',
+        ),
         ([("a", "BYTES", [0, 2], [])], 'Input "a": invalid datatype. Expected FP32, got BYTES'),
         ([("a", "FP32", [2], [1.0, 2.0])], 'Input "a": invalid shape. Expected [-1,2], got [2]'),
-        ([("a", "FP32", [1, 3], [1.0, 2.0, 3.0])], 'Input "a": invalid shape. Expected [-1,2], got [1,3]'),
-        ([("a", "FP32", [1, 1, 2], [1.0, 2.0])], 'Input "a": invalid shape. Expected [-1,2], got [1,1,2]'),
+        (
+            [("a", "FP32", [1, 3], [1.0, 2.0, 3.0])],
+            'Input "a": invalid shape. Expected [-1,2], got [1,3]',
+        ),
+        (
+            [("a", "FP32", [1, 1, 2], [1.0, 2.0])],
+            'Input "a": invalid shape. Expected [-1,2], got [1,1,2]',
+        ),
         ([("a", "FP32", [], [1.0])], 'Input "a": invalid shape. Expected [-1,2], got []'),
-        ([ROWS, ("b", "INT64", [1, 2], [1, 2])], 'Input "b": invalid shape. Expected [-1], got [1,2]'),
+        (
+            [ROWS, ("b", "INT64", [1, 2], [1, 2])],
+            'Input "b": invalid shape. Expected [-1], got [1,2]',
+        ),
         ([ROWS, ("b", "INT64", [], [1])], 'Input "b": invalid shape. Expected [-1], got []'),
     ],
 )
-def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: list, text: str) -> None:
+def test_rejects_inputs_that_do_not_match_metadata(
+    service, form: str, inputs: list, text: str
+) -> None:
     """R15: an input that is missing, unknown, duplicate or of another datatype, rank or size is rejected by name."""
     response = service.forms[form].infer(inputs)
     assert (response.kind, response.text) == ("INVALID_ARGUMENT", f"{text}.")
@@ -115,7 +131,9 @@ def test_rejects_inputs_that_do_not_match_metadata(service, form: str, inputs: l
         (["sum", "double"], ["sum", "double"]),
     ],
 )
-def test_returns_requested_outputs(service, form: str, requested: list[str] | None, expected: list[str]) -> None:
+def test_returns_requested_outputs(
+    service, form: str, requested: list[str] | None, expected: list[str]
+) -> None:
     """R16: only the requested outputs are returned, in that order, or all in the order of the metadata."""
     assert list(service.forms[form].infer([ROWS], requested).outputs) == expected
 
@@ -130,8 +148,13 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
     tensors = [MetadataTensor(name, "FP32", [1]) for name in ("cheap", "costly")]
     client = serve(models.model([MetadataTensor("x", "FP32", [1])], tensors, predict)).forms[form]
     assert list(client.infer([("x", "FP32", [1], [0])], ["cheap"]).outputs) == ["cheap"]
-    assert list(client.infer([("x", "FP32", [1], [0])], ["costly", "cheap"]).outputs) == ["costly", "cheap"]
-    assert 'Output "costly": not returned by predict()' in client.infer([("x", "FP32", [1], [0])]).text
+    assert list(client.infer([("x", "FP32", [1], [0])], ["costly", "cheap"]).outputs) == [
+        "costly",
+        "cheap",
+    ]
+    assert (
+        'Output "costly": not returned by predict()' in client.infer([("x", "FP32", [1], [0])]).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +165,9 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
         (["sum", ""], 'Unknown output. Expected "sum", "double", got ""'),
     ],
 )
-def test_rejects_unknown_and_duplicate_outputs(service, form: str, requested: list[str], text: str) -> None:
+def test_rejects_unknown_and_duplicate_outputs(
+    service, form: str, requested: list[str], text: str
+) -> None:
     """R16: an unknown or duplicate requested output is rejected by name."""
     response = service.forms[form].infer([ROWS], requested)
     assert (response.kind, response.text) == ("INVALID_ARGUMENT", f"{text}.")
@@ -159,7 +184,10 @@ def test_rejects_requests_until_ready(serve, form: str) -> None:
     service = serve(models.two_by_two())
     service.plane.is_warm = False
     response = service.forms[form].infer([ROWS])
-    assert (response.kind, response.text) == ("UNAVAILABLE", 'Model "test": not ready. Retry later.')
+    assert (response.kind, response.text) == (
+        "UNAVAILABLE",
+        'Model "test": not ready. Retry later.',
+    )
     service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 

@@ -26,7 +26,9 @@ Stats = dict[str, Any]
 def statistics(service: Service, path: str = STATS) -> Stats:
     """Return the statistics of the only model. Check that gRPC returns the same."""
     body = service.client.get(path).json
-    assert service.grpc.call("ModelStatistics", name="test") == messages.ModelStatisticsResponse(**body)
+    assert service.grpc.call("ModelStatistics", name="test") == messages.ModelStatisticsResponse(
+        **body
+    )
     (stats,) = body["model_stats"]
     return stats
 
@@ -35,7 +37,9 @@ def counts(stats: Stats) -> dict[str, int]:
     """Return the counts, and the number of calls of predict() by batch size."""
     found = {name: stats["inference_stats"][name]["count"] for name in ("success", "fail")}
     found |= {"inferences": stats["inference_count"], "executions": stats["execution_count"]}
-    return found | {str(each["batch_size"]): each["compute_infer"]["count"] for each in stats["batch_stats"]}
+    return found | {
+        str(each["batch_size"]): each["compute_infer"]["count"] for each in stats["batch_stats"]
+    }
 
 
 @pytest.fixture
@@ -46,7 +50,16 @@ def service(serve: Callable[..., Service]) -> Service:
 def test_without_requests(service: Service) -> None:
     """T3: before the first request, the response has all keys, and each number is 0."""
     zero = {"count": 0, "ns": 0}
-    names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+    names = (
+        "success",
+        "fail",
+        "queue",
+        "compute_input",
+        "compute_infer",
+        "compute_output",
+        "cache_hit",
+        "cache_miss",
+    )
     assert statistics(service) == {
         "name": "test",
         "version": "1",
@@ -68,15 +81,22 @@ def test_successful_requests(service: Service) -> None:
     stats = statistics(service)
     assert counts(stats) == {"success": 4, "fail": 0, "inferences": 4, "executions": 4, "1": 4}
     durations = stats["inference_stats"]
-    steps = [durations[name] for name in ("queue", "compute_input", "compute_infer", "compute_output")]
+    steps = [
+        durations[name] for name in ("queue", "compute_input", "compute_infer", "compute_output")
+    ]
     assert {each["count"] for each in steps} == {4}
     assert all(each["ns"] > 0 for each in steps)
     assert durations["success"]["ns"] == sum(each["ns"] for each in steps)
-    assert durations["cache_hit"] == durations["cache_miss"] == durations["fail"] == {"count": 0, "ns": 0}
+    assert (
+        durations["cache_hit"]
+        == durations["cache_miss"]
+        == durations["fail"]
+        == {"count": 0, "ns": 0}
+    )
     (batch,) = stats["batch_stats"]
-    assert {name: durations[name] for name in ("compute_input", "compute_infer", "compute_output")} == {
-        name: each for name, each in batch.items() if name != "batch_size"
-    }
+    assert {
+        name: durations[name] for name in ("compute_input", "compute_infer", "compute_output")
+    } == {name: each for name, each in batch.items() if name != "batch_size"}
     assert abs(stats["last_inference"] - 1000 * time.time()) < MINUTE_MS
 
 
@@ -98,7 +118,11 @@ def test_failed_requests(serve, form: str, inputs: list, kind: str) -> None:
             raise ValueError("bad")
         return x
 
-    service = serve(models.model([MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict))
+    service = serve(
+        models.model(
+            [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict
+        )
+    )
     assert service.forms[form].infer(inputs).kind == kind
     stats = statistics(service)
     assert counts(stats) == {"success": 0, "fail": 1, "inferences": 0, "executions": 0}
@@ -110,18 +134,38 @@ def test_output_without_json_form(service: Service) -> None:
     """T3: a request whose response cannot be sent counts only in `fail`."""
     assert service.forms["rest binary"].infer([("x", "FP32", [1], [float("inf")])]).kind == "ok"
     blob = np.array([np.inf], "<f4").tobytes()
-    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": len(blob)}}
+    tensor = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": [1],
+        "parameters": {"binary_data_size": len(blob)},
+    }
     error_message(service.rest.post({"inputs": [tensor]}, blob), 400)
-    assert counts(statistics(service)) == {"success": 1, "fail": 1, "inferences": 1, "executions": 1, "1": 1}
+    assert counts(statistics(service)) == {
+        "success": 1,
+        "fail": 1,
+        "inferences": 1,
+        "executions": 1,
+        "1": 1,
+    }
 
 
 def test_requests_that_do_not_count(service: Service) -> None:
     """T3: requests for other models and versions, and other methods of the path, do not count."""
     for client in (service.rest, service.grpc):
-        assert client.infer([ONE], model="other").kind == client.infer([ONE], version="2").kind == "NOT_FOUND"
+        assert (
+            client.infer([ONE], model="other").kind
+            == client.infer([ONE], version="2").kind
+            == "NOT_FOUND"
+        )
     assert service.client.options("/v2/models/test/infer").status_code == 200
     assert service.client.get("/v2/models/test/infer").status_code == 405
-    assert counts(statistics(service)) == {"success": 0, "fail": 0, "inferences": 0, "executions": 0}
+    assert counts(statistics(service)) == {
+        "success": 0,
+        "fail": 0,
+        "inferences": 0,
+        "executions": 0,
+    }
 
 
 @pytest.mark.parametrize("path", [STATS, "/v2/models/test/versions/1/stats", "/v2/models/stats"])
@@ -137,16 +181,24 @@ def test_paths(service: Service, path: str) -> None:
     assert service.client.post(path).status_code == 405
 
 
-@pytest.mark.parametrize("fields", [{}, {"name": "test", "version": "1"}, {"version": "1"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"name": "test", "version": "1"}, {"version": "1"}], ids=str
+)
 def test_optional_fields(service: Service, fields: dict[str, str]) -> None:
     """T3: over gRPC, the name and the version are optional."""
-    assert service.grpc.call("ModelStatistics", **fields) == service.grpc.call("ModelStatistics", name="test")
+    assert service.grpc.call("ModelStatistics", **fields) == service.grpc.call(
+        "ModelStatistics", name="test"
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "fields", "text"),
     [
-        ("/v2/models/Test/stats", {"name": "Test"}, 'Model not found. Expected "test", got "Test".'),
+        (
+            "/v2/models/Test/stats",
+            {"name": "Test"},
+            'Model not found. Expected "test", got "Test".',
+        ),
         (
             "/v2/models/test/versions/v1/stats",
             {"name": "test", "version": "v1"},
@@ -154,7 +206,9 @@ def test_optional_fields(service: Service, fields: dict[str, str]) -> None:
         ),
     ],
 )
-def test_unknown_model_or_version(service: Service, path: str, fields: dict[str, str], text: str) -> None:
+def test_unknown_model_or_version(
+    service: Service, path: str, fields: dict[str, str], text: str
+) -> None:
     """T3, R3: an unknown model or version is not found, with the same message on both transports."""
     assert error_message(service.client.get(path), 404) == text
     with pytest.raises(grpc.RpcError) as caught:
@@ -177,7 +231,14 @@ def test_batches(queued_requests: Callable[..., QueuedRequests]) -> None:
         waiting.send(form, [1, 2])
     assert waiting.calls() == [8]
     stats = statistics(waiting.service)
-    assert counts(stats) == {"success": 5, "fail": 0, "inferences": 9, "executions": 2, "1": 1, "8": 1}
+    assert counts(stats) == {
+        "success": 5,
+        "fail": 0,
+        "inferences": 9,
+        "executions": 2,
+        "1": 1,
+        "8": 1,
+    }
     durations, batch = stats["inference_stats"], stats["batch_stats"][1]
     assert durations["compute_infer"]["ns"] > 4 * batch["compute_infer"]["ns"]
     assert durations["queue"]["count"] == durations["compute_input"]["count"] == 5
@@ -215,7 +276,13 @@ def test_later_requests_are_not_included(service: Service, monkeypatch: pytest.M
         context.setattr(service.plane.observer_queue, "wait_for_workers", wait)
         stats = service.client.get(STATS).json["model_stats"][0]
     assert counts(stats) == {"success": 1, "fail": 0, "inferences": 1, "executions": 1, "1": 1}
-    assert counts(statistics(service)) == {"success": 4, "fail": 0, "inferences": 4, "executions": 4, "1": 4}
+    assert counts(statistics(service)) == {
+        "success": 4,
+        "fail": 0,
+        "inferences": 4,
+        "executions": 4,
+        "1": 4,
+    }
 
 
 def test_many_recent_requests(service: Service) -> None:

@@ -40,7 +40,11 @@ def test_warm_up_with_ones(serve) -> None:
     model = RecordingModel(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
     assert serve(model.module).plane.is_ready
     (seen,) = model.seen
-    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, 1, 1]], [True, True])
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (
+        np.float32,
+        [[1, 1, 1]],
+        [True, True],
+    )
 
 
 def test_no_warm_up_call_for_bytes(serve) -> None:
@@ -52,11 +56,18 @@ def test_no_warm_up_call_for_bytes(serve) -> None:
 
 def test_warm_up_with_example(serve) -> None:
     """EXAMPLE is used for the warm-up call and for the request that is printed at startup."""
-    inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "BYTES", [-1], content_type="str")]
+    inputs = [
+        MetadataTensor("a", "FP32", [-1, 2]),
+        MetadataTensor("b", "BYTES", [-1], content_type="str"),
+    ]
     model = RecordingModel(*inputs, EXAMPLE={"b": ["\u00e4"], "a": [[1, 2.1]]})
     service = serve(model.module)
     (seen,) = model.seen
-    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (np.float32, [[1, np.float32(2.1)]], ["\u00e4"])
+    assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (
+        np.float32,
+        [[1, np.float32(2.1)]],
+        ["\u00e4"],
+    )
     body = service.plane.example()
     assert body["inputs"] == [
         {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.1]},
@@ -99,7 +110,9 @@ def test_rejects_examples_that_do_not_match_metadata(serve, example: Any, messag
 
 def test_rejects_examples_with_datetime_objects(serve) -> None:
     """EXAMPLE must contain datetimes as ISO 8601 text, as a request does."""
-    model = RecordingModel(MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]})
+    model = RecordingModel(
+        MetadataTensor("a", "BYTES", [-1], "datetime"), EXAMPLE={"a": [datetime(2024, 5, 1)]}
+    )
     with pytest.raises(ConfigurationError, match='EXAMPLE: input "a": .* got datetime.* ISO text'):
         serve(model.module)
 
@@ -113,7 +126,9 @@ def test_import_error_without_a_module_name() -> None:
 def test_custom_warm_up_replaces_ones(serve) -> None:
     """warm_up() is called with the result of load() instead of a call with ones."""
     given: list[Any] = []
-    model = RecordingModel(MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append)
+    model = RecordingModel(
+        MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append
+    )
     assert serve(model.module).plane.is_ready
     assert (given, model.seen) == (["loaded"], [])
 
@@ -141,7 +156,9 @@ def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("members", [{}, {"EXAMPLE": {"a": [1]}}], ids=["ones", "EXAMPLE"])
 def test_warm_up_result_must_match_metadata(serve, members: dict[str, Any]) -> None:
     """A warm-up result that does not match METADATA fails at startup, because every request would fail."""
-    model = RecordingModel(MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members)
+    model = RecordingModel(
+        MetadataTensor("a", "FP32", [1]), predict=lambda _, a: {"z": a}, **members
+    )
     with pytest.raises(ModelError, match='Output "z"'):
         serve(model.module)
 
@@ -153,7 +170,11 @@ def test_failed_example_stops_the_startup(serve) -> None:
         raise ZeroDivisionError("a is one")
 
     with pytest.raises(ZeroDivisionError, match="a is one"):
-        serve(RecordingModel(MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}).module)
+        serve(
+            RecordingModel(
+                MetadataTensor("a", "FP32", [1]), predict=predict, EXAMPLE={"a": [1]}
+            ).module
+        )
 
 
 def test_failed_warm_up_stops_the_startup(serve) -> None:
@@ -186,7 +207,9 @@ def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_progress_of_load_is_logged(serve, caplog: pytest.LogCaptureFixture, monkeypatch, fails: bool) -> None:
+def test_progress_of_load_is_logged(
+    serve, caplog: pytest.LogCaptureFixture, monkeypatch, fails: bool
+) -> None:
     """During load(), a thread logs the time regularly. The thread has ended when load() has returned or failed."""
     caplog.set_level(logging.INFO, "app.inference.data_plane")
     monkeypatch.setattr(data_plane, "LOG_SECONDS", 0.01)

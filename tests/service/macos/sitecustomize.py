@@ -88,7 +88,15 @@ MISSING = {
     "resource": ("prlimit", "RUSAGE_THREAD"),
     "time": ("CLOCK_BOOTTIME", "CLOCK_TAI", "pthread_getcpuclockid"),
     "mmap": ("MAP_POPULATE", "MAP_STACK", "MAP_DENYWRITE", "MAP_EXECUTABLE"),
-    "fcntl": ("F_SETPIPE_SZ", "F_GETPIPE_SZ", "F_OFD_", "F_ADD_SEALS", "F_GET_SEALS", "F_NOTIFY", "F_SETSIG"),
+    "fcntl": (
+        "F_SETPIPE_SZ",
+        "F_GETPIPE_SZ",
+        "F_OFD_",
+        "F_ADD_SEALS",
+        "F_GET_SEALS",
+        "F_NOTIFY",
+        "F_SETSIG",
+    ),
 }
 
 for module, starts in MISSING.items():
@@ -131,7 +139,9 @@ def access(path, *arguments, allowed=os.access, **options):
 
 sys.addaudithook(hide)
 os.access = access
-os.stat, os.lstat, os.readlink, os.statvfs = map(without, (os.stat, os.lstat, os.readlink, os.statvfs))
+os.stat, os.lstat, os.readlink, os.statvfs = map(
+    without, (os.stat, os.lstat, os.readlink, os.statvfs)
+)
 
 getrlimit, setrlimit = resource.getrlimit, resource.setrlimit
 _, HARD = getrlimit(resource.RLIMIT_NOFILE)

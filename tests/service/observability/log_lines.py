@@ -21,7 +21,9 @@ FORMATS = ["text", "json"]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 # A text line: timestamp, level, logger, request id (if any) and message.
-LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)")
+LINE = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)"
+)
 PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
 
 
@@ -63,7 +65,12 @@ class Client:
 
     def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Any:
         with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            connection.request(
+                method,
+                path,
+                body,
+                {name.replace("_", "-"): value for name, value in headers.items()},
+            )
             response = connection.getresponse()
             sizes = len(body or b""), len(response.read())
             return str(response.status), response.headers["X-Request-Id"], sizes

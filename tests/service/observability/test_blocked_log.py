@@ -39,7 +39,11 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
         "WORKERS": 1,
         "SHUTDOWN_DELAY_SECONDS": 0,
     }
-    environment = {**os.environ, **{name: str(value) for name, value in settings.items()}, "LOG_FORMAT": "json"}
+    environment = {
+        **os.environ,
+        **{name: str(value) for name, value in settings.items()},
+        "LOG_FORMAT": "json",
+    }
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
     ours, theirs = pair(kind)
     with (
@@ -51,7 +55,9 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
         try:
             wait_for(service.ready)
             with grpc.insecure_channel(service.grpc) as channel:
-                for _ in range(1000):  # 300 KB of log, more than a pipe (64 KB) or a socket (200 KB) holds
+                for _ in range(
+                    1000
+                ):  # 300 KB of log, more than a pipe (64 KB) or a socket (200 KB) holds
                     assert Client(service, channel).infer("grpc")[0] == "OK"
             assert scrape(service)("inference_requests_total", operation="infer") == 1000
             process.terminate()
@@ -115,7 +121,9 @@ def test_drops_lines_without_a_reader(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 def test_keeps_all_lines_with_a_reader(kind: str) -> None:
     """A reader gets every line, in order, even if they are more than a pipe holds."""
-    assert messages_of(read_log(kind, MANY % 3000, is_late=False)) == [str(number) for number in range(3000)]
+    assert messages_of(read_log(kind, MANY % 3000, is_late=False)) == [
+        str(number) for number in range(3000)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])

@@ -28,7 +28,9 @@ FILE = b"\xff\xd8"  # not UTF-8
 
 def request(values: list[float], *texts: str | bytes) -> InferenceRequest:
     inputs = [RequestInput("x", "FP32", data=values)]
-    return InferenceRequest([*inputs, RequestInput("text", "BYTES", data=[*texts])] if texts else inputs)
+    return InferenceRequest(
+        [*inputs, RequestInput("text", "BYTES", data=[*texts])] if texts else inputs
+    )
 
 
 def send(service: Running, values: list[float], *texts: str | bytes, binary: bool = False) -> int:
@@ -39,7 +41,9 @@ def send(service: Running, values: list[float], *texts: str | bytes, binary: boo
 
 def lines(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the captured requests by their ids."""
-    found = [json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()]
+    found = [
+        json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()
+    ]
     assert len(found) == len({each["id"] for each in found})
     return {each["id"]: each for each in found}
 
@@ -51,7 +55,12 @@ def data_of(tensors: list[dict[str, Any]]) -> dict[str, Any]:
 def test_captures_every_form(tmp_path: Path) -> None:
     """Each decoded request has a line, with the values that the client sent, also if predict() changes them."""
     # A request of two rows fills a batch.
-    settings = {"WORKERS": 1, "CAPTURE_DIR": tmp_path, "MAX_BATCH_SIZE": 2, "MAX_BATCH_DELAY_MS": 60_000}
+    settings = {
+        "WORKERS": 1,
+        "CAPTURE_DIR": tmp_path,
+        "MAX_BATCH_SIZE": 2,
+        "MAX_BATCH_DELAY_MS": 60_000,
+    }
     with gunicorn(ROOT, APP, **settings) as service, service.own_channel() as channel:
         (pid,) = workers(service)
         assert send(service, [1, 0], "é", "") == send(service, [2, 0], "é", "", binary=True) == 200
@@ -72,19 +81,35 @@ def test_captures_every_form(tmp_path: Path) -> None:
     found = lines(tmp_path)
     by_number = {line["request"]["inputs"][0]["data"][0]: line for line in found.values()}
     assert sorted(by_number) == [-9, 1, 2, 3, 4, 5, 6, 7, 8]
-    for number, texts in {1: ["é", ""], 2: ["é", ""], 3: ["é", ""], 4: ["é", ""], 7: ["é"], 8: ["é"]}.items():
+    for number, texts in {
+        1: ["é", ""],
+        2: ["é", ""],
+        3: ["é", ""],
+        4: ["é", ""],
+        7: ["é"],
+        8: ["é"],
+    }.items():
         line, rest = by_number[number], [0] * (len(texts) - 1)
         assert data_of(line["request"]["inputs"]) == {"x": [number, *rest], "text": texts}
         assert data_of(line["response"]["outputs"]) == {"y": [2 * number, *rest], "text": texts}
-        assert (line["protocol"], line["status"]) == (("grpc", "OK") if number in (3, 4) else ("rest", "200"))
+        assert (line["protocol"], line["status"]) == (
+            ("grpc", "OK") if number in (3, 4) else ("rest", "200")
+        )
         assert (line["model_name"], line["model_version"], line["error"]) == ("test", "1", None)
         assert {*line["stage_seconds"]} == {"decode", "queue", "predict", "encode"}
     assert data_of(found["raw"]["request"]["inputs"]) == {"x": [5, 0]}
     sent, returned = (by_number[6][name] for name in ("request", "response"))
     assert InferenceRequest(**sent).inputs[1].wire_data(is_binary=True).tolist() == [FILE, b""]
-    assert InferenceResponse(**returned).outputs[1].wire_data(is_binary=True).tolist() == [FILE, b""]
+    assert InferenceResponse(**returned).outputs[1].wire_data(is_binary=True).tolist() == [
+        FILE,
+        b"",
+    ]
     failed = found["-9"]
-    assert (failed["status"], failed["response"], failed["error"]) == ("500", None, "ValueError: negative: -9.0")
+    assert (failed["status"], failed["response"], failed["error"]) == (
+        "500",
+        None,
+        "ValueError: negative: -9.0",
+    )
 
 
 def test_captures_standalone_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,8 +118,15 @@ def test_captures_standalone_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, value)
     with standalone_grpc(ROOT) as client:
         for _ in range(3):
-            assert client.infer([("features", "FP32", [1, 4], [5.0, 3.0, 1.0, 0.0])], model="iris").kind == "ok"
-    assert [each["response"]["outputs"][0]["data"] for each in lines(tmp_path).values()] == [["setosa"]] * 3
+            assert (
+                client.infer(
+                    [("features", "FP32", [1, 4], [5.0, 3.0, 1.0, 0.0])], model="iris"
+                ).kind
+                == "ok"
+            )
+    assert [each["response"]["outputs"][0]["data"] for each in lines(tmp_path).values()] == [
+        ["setosa"]
+    ] * 3
 
 
 def test_sample_rate_of_zero(tmp_path: Path) -> None:
@@ -124,8 +156,16 @@ def test_rotation_redaction_and_failures(tmp_path: Path) -> None:
     assert sizes.keys() == {"jsonl", "jsonl.1"}
     assert max(sizes.values()) <= 2000
     assert sorted(map(int, found)) == [*range(20)][-len(found) :]
-    assert all(data_of(line["request"]["inputs"]) == {"x": [int(name)], "text": None} for name, line in found.items())
-    assert [each["data"] for line in found.values() for each in line["response"]["outputs"] if "data" in each]
+    assert all(
+        data_of(line["request"]["inputs"]) == {"x": [int(name)], "text": None}
+        for name, line in found.items()
+    )
+    assert [
+        each["data"]
+        for line in found.values()
+        for each in line["response"]["outputs"]
+        if "data" in each
+    ]
     assert "secret" not in str(found)
     warnings = [line for line in service.last_words.splitlines() if "Cannot capture" in line]
     assert ["longer than CAPTURE_MAX_BYTES" in each for each in warnings] == [True, False]
@@ -135,7 +175,9 @@ def test_stuck_disk_delays_nothing(tmp_path: Path) -> None:
     """While a write blocks, requests and metrics get responses, and a full queue drops requests."""
     with gunicorn(ROOT, APP, WORKERS=1, CAPTURE_DIR=tmp_path) as service:
         (pid,) = workers(service)
-        os.mkfifo(path := tmp_path / f"requests-{pid}.jsonl")  # blocks a writer as long as it has no reader
+        os.mkfifo(
+            path := tmp_path / f"requests-{pid}.jsonl"
+        )  # blocks a writer as long as it has no reader
         assert send(service, [1]) == 200
         body, headers = request([1.0] * 2**22, "").to_http()  # 16 MiB, as the response
 
@@ -153,8 +195,17 @@ def test_stuck_disk_delays_nothing(tmp_path: Path) -> None:
 def test_directory_must_be_writable() -> None:
     """A directory in which this user may not create files is rejected at startup."""
     lines = ["import os", "from app.config.settings import read_settings"]
-    code = "\n".join([*lines, "os.getuid() or os.setuid(65534)  # root may write to any", "read_settings()"])
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "CAPTURE_DIR": "/"}, capture_output=True, text=True
+    code = "\n".join(
+        [*lines, "os.getuid() or os.setuid(65534)  # root may write to any", "read_settings()"]
     )
-    assert "CAPTURE_DIR: invalid value. Expected a directory that exists and is writable, got '/'." in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "CAPTURE_DIR": "/"},
+        capture_output=True,
+        text=True,
+    )
+    assert (
+        "CAPTURE_DIR: invalid value. Expected a directory that exists and is writable, got '/'."
+        in done.stderr
+    )

@@ -26,7 +26,11 @@ TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
 SECRET = "Sesame-4711"
 TIMES = ["decode_ms", "queue_ms", "predict_ms", "encode_ms", "duration_ms"]
 LABELS = {"rest": "POST /v2/models/test/infer", "grpc": "gRPC ModelInfer"}
-REST_FIELDS = {"http_method": "POST", "path": "/v2/models/test/infer", "client_address": "127.0.0.1"}
+REST_FIELDS = {
+    "http_method": "POST",
+    "path": "/v2/models/test/infer",
+    "client_address": "127.0.0.1",
+}
 
 
 class Run:
@@ -36,7 +40,9 @@ class Run:
         self.results: dict[str, tuple[str, tuple[int, int]]] = {}
         # The last requests may be logged during shutdown.
         with (
-            gunicorn(ROOT, "tests.service.apps:logging_echo()", LOG_FORMAT=log_format, WORKERS=2) as service,
+            gunicorn(
+                ROOT, "tests.service.apps:logging_echo()", LOG_FORMAT=log_format, WORKERS=2
+            ) as service,
             grpc.insecure_channel(service.grpc) as channel,
         ):
             client = Client(service, channel)
@@ -49,7 +55,9 @@ class Run:
         for protocol in BOTH:
             for value in ("good", "talk", "fail"):
                 name = f"{protocol}-{value}"
-                status, received_id, sizes = client.infer(protocol, value, x_request_id=name, traceparent=TRACEPARENT)
+                status, received_id, sizes = client.infer(
+                    protocol, value, x_request_id=name, traceparent=TRACEPARENT
+                )
                 self.results[name] = status, sizes
                 assert received_id == name
             client.infer(protocol, SECRET)
@@ -57,16 +65,25 @@ class Run:
             for method in ("ServerLive", "ServerReady"):
                 client.call(f"/inference.GRPCInferenceService/{method}", b"", x_request_id="probe")
         for path in ("live", "ready"):
-            assert client.post(f"/v2/health/{path}", None, "GET", x_request_id="probe")[:2] == ("200", "probe")
+            assert client.post(f"/v2/health/{path}", None, "GET", x_request_id="probe")[:2] == (
+                "200",
+                "probe",
+            )
         client.post("/" + quote(FORGED), None, "GET", x_request_id='"]:\\{}')
         for data in ([SECRET], [[SECRET], [1, SECRET]], {SECRET: SECRET}, SECRET):
             for datatype in ("BYTES", "FP32", SECRET):
                 tensor = {"name": "x", "datatype": datatype, "shape": [1], "data": data}
-                for body in ({"inputs": [tensor]}, {"inputs": tensor}, {"inputs": data, "parameters": data}):
+                for body in (
+                    {"inputs": [tensor]},
+                    {"inputs": tensor},
+                    {"inputs": data, "parameters": data},
+                ):
                     client.post("/v2/models/test/infer", json.dumps(body).encode())
         with socket.create_connection(("127.0.0.1", client.service.http_port)) as connection:
             head = b"GET /v2 HTTP/1.1\r\nHost: x\r\n"
-            connection.sendall(head + b"X-Request-Id: before\r\n\r\n" + head + b"No Header: 1\r\n\r\n")
+            connection.sendall(
+                head + b"X-Request-Id: before\r\n\r\n" + head + b"No Header: 1\r\n\r\n"
+            )
             while connection.recv(2**16):
                 pass
         client.post("/v2/models/test/infer", SECRET.encode())
@@ -78,7 +95,11 @@ class Run:
                 pool.submit(client.infer, BOTH[index % 2], x_request_id=f"many-{index}")
 
     def lines_of(self, request_id: str, logger: str = "app.requests") -> list[dict[str, Any]]:
-        return [each for each in self.lines if each.get("request_id") == request_id and each["logger"] == logger]
+        return [
+            each
+            for each in self.lines
+            if each.get("request_id") == request_id and each["logger"] == logger
+        ]
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -89,7 +110,9 @@ def run(request: pytest.FixtureRequest) -> Run:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with (
-        gunicorn(ROOT, "tests.service.apps:logging_echo()", LOG_LEVEL="WARNING", LOG_FORMAT="json") as service,
+        gunicorn(
+            ROOT, "tests.service.apps:logging_echo()", LOG_LEVEL="WARNING", LOG_FORMAT="json"
+        ) as service,
         grpc.insecure_channel(service.grpc) as channel,
     ):
         yield Client(service, channel)
@@ -106,10 +129,18 @@ def test_each_request_has_one_line(run: Run, protocol: str) -> None:
         assert (line["level"], line["request_bytes"]) == (level, received)
         assert (line["trace_id"], line["span_id"]) == (TRACE, SPAN)
         assert value == "fail" or line["response_bytes"] == sent
-        assert all(0 <= line[each] <= line["duration_ms"] for each in TIMES if value == "good" or each in line)
+        assert all(
+            0 <= line[each] <= line["duration_ms"]
+            for each in TIMES
+            if value == "good" or each in line
+        )
         if "pid" in line:
             assert (line["protocol"], line["operation"]) == (protocol, "infer")
-            own = {**REST_FIELDS, "http_status": int(status)} if protocol == "rest" else {"grpc_status": status}
+            own = (
+                {**REST_FIELDS, "http_status": int(status)}
+                if protocol == "rest"
+                else {"grpc_status": status}
+            )
             assert own.items() <= line.items()
     assert line["error_type"] == "ModelError"
     assert "forged" in line["error_message"]
@@ -117,7 +148,9 @@ def test_each_request_has_one_line(run: Run, protocol: str) -> None:
 
 def test_no_line_is_lost_under_load(run: Run) -> None:
     """Under load and with two workers, each request has exactly one line, up to the last before shutdown."""
-    names = [each["request_id"] for each in run.lines if each.get("request_id", "").startswith("many-")]
+    names = [
+        each["request_id"] for each in run.lines if each.get("request_id", "").startswith("many-")
+    ]
     assert sorted(names) == sorted(f"many-{index}" for index in range(300))
 
 
@@ -181,7 +214,11 @@ def test_newlines_are_escaped(run: Run) -> None:
         ("GET", "/v2/models/test", "GET /v2/models/test 200"),
         ("GET", "/v2/models/test/versions/1/ready", "GET /v2/models/test/versions/1/ready 200"),
         ("GET", f"/v2/models/{SECRET}/ready", "GET /v2/models/{name}/ready 404"),
-        ("POST", f"/v2/models/{SECRET}/versions/1/infer", "POST /v2/models/{name}/versions/{version}/infer 404"),
+        (
+            "POST",
+            f"/v2/models/{SECRET}/versions/1/infer",
+            "POST /v2/models/{name}/versions/{version}/infer 404",
+        ),
         ("POST", f"/v2/{SECRET}", "POST unknown 404"),
         (SECRET, "/v2", "_OTHER unknown 405"),
     ],

@@ -23,14 +23,28 @@ from tests.service.wires import Grpc
 @pytest.mark.parametrize(
     ("command", "environment", "text"),
     [
-        (("gunicorn", "tests.service.apps:load_error()"), {}, "load() failed. The service does not start"),
-        (("gunicorn", "tests.service.apps:signature_mismatch()"), {}, "Cannot start: tests/service/apps.py, line "),
+        (
+            ("gunicorn", "tests.service.apps:load_error()"),
+            {},
+            "load() failed. The service does not start",
+        ),
+        (
+            ("gunicorn", "tests.service.apps:signature_mismatch()"),
+            {},
+            "Cannot start: tests/service/apps.py, line ",
+        ),
         (("gunicorn", "app:create_app()"), {"HOST": "192.0.2.1"}, "Cannot start: HOST=192.0.2.1"),
-        (("gunicorn", "app:create_app()"), {"WORKERS": "two"}, "Cannot start: WORKERS: invalid value"),
+        (
+            ("gunicorn", "app:create_app()"),
+            {"WORKERS": "two"},
+            "Cannot start: WORKERS: invalid value",
+        ),
         (("grpc_service",), {"HOST": "192.0.2.1"}, "Cannot start: GRPC_PORT="),
     ],
 )
-def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: dict[str, str], text: str) -> None:
+def test_failed_startup_uses_the_format(
+    command: tuple[str, ...], environment: dict[str, str], text: str
+) -> None:
     """The error of a failed startup, and every line before it, use the configured format."""
     done = start(*command, LOG_FORMAT="JSON", **environment)
     assert done.returncode != 0
@@ -43,9 +57,16 @@ def test_failed_startup_uses_the_format(command: tuple[str, ...], environment: d
 def test_grpc_service_uses_the_format() -> None:
     """`python -m grpc_service` logs in the same format, including its last request."""
     (port,) = free_ports(1)
-    settings = {"HOST": "127.0.0.1", "GRPC_PORT": str(port), "SHUTDOWN_DELAY_SECONDS": "0", "LOG_FORMAT": "json"}
+    settings = {
+        "HOST": "127.0.0.1",
+        "GRPC_PORT": str(port),
+        "SHUTDOWN_DELAY_SECONDS": "0",
+        "LOG_FORMAT": "json",
+    }
     command = [sys.executable, "-m", "grpc_service"]
-    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE
+    ) as process:
         try:
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 grpc.channel_ready_future(channel).result(60)
@@ -79,7 +100,9 @@ class WithoutText:
         ("%s and %s", {}, "%s and %s"),
     ],
 )
-def test_any_record_is_one_line(log_format: str, message: Any, extra: dict[str, Any], expected: str) -> None:
+def test_any_record_is_one_line(
+    log_format: str, message: Any, extra: dict[str, Any], expected: str
+) -> None:
     """Every record, with any message and extra fields, is one line in the format."""
     record = logging.makeLogRecord({"name": "model", "msg": message, "levelname": "INFO", **extra})
     writer = log.LogHandler()

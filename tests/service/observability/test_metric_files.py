@@ -76,7 +76,12 @@ def run(script: str, *arguments: str, **environment: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
     clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
     done = subprocess.run(
-        command, cwd=ROOT, env={**clean, **environment}, stdout=subprocess.PIPE, text=True, check=True
+        command,
+        cwd=ROOT,
+        env={**clean, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     return done.stdout
 
@@ -87,7 +92,11 @@ def test_counts_of_a_thousand_workers() -> None:
     assert watched
     assert most_files < 12
     assert values["done_total{}"] == values["size_count{}"] == 1000
-    assert [values[f"size_bucket{{'le': '{le}'}}"] for le in ("1.0", "2.0", "+Inf")] == [667, 1000, 1000]
+    assert [values[f"size_bucket{{'le': '{le}'}}"] for le in ("1.0", "2.0", "+Inf")] == [
+        667,
+        1000,
+        1000,
+    ]
     assert "live{}" not in values or values["live{}"] == 0
     assert not Path(folder).exists()
 

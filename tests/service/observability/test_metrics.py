@@ -75,8 +75,13 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
     def wait_for_growth(now: Scrape) -> dict[tuple[str, str, str], float]:
         found = {}
         for name, labels, value in now.samples():
-            if name == "inference_requests_total" and labels["operation"] not in ("metrics", "server_ready"):
-                found[labels["protocol"], labels["operation"], labels["code"]] = value - before(name, **labels)
+            if name == "inference_requests_total" and labels["operation"] not in (
+                "metrics",
+                "server_ready",
+            ):
+                found[labels["protocol"], labels["operation"], labels["code"]] = value - before(
+                    name, **labels
+                )
         return {labels: value for labels, value in found.items() if value}
 
     wait_for(lambda: wait_for_growth(scrape(service)) == expected)
@@ -114,8 +119,13 @@ def test_histograms_agree_with_the_counters(service: Running) -> None:
             name = "inference_request_stage_duration_seconds_count"
             assert now(name, stage=stage, **label) - before(name, stage=stage, **label) == 4
         parts = now("inference_request_stage_duration_seconds_sum", **label)
-        assert 0 < parts <= now("inference_request_duration_seconds_sum", operation="infer", **label)
-    for name, size in (("request", 4 * len(GOOD.to_http()[0])), ("response", sum(size for _, size in responses))):
+        assert (
+            0 < parts <= now("inference_request_duration_seconds_sum", operation="infer", **label)
+        )
+    for name, size in (
+        ("request", 4 * len(GOOD.to_http()[0])),
+        ("response", sum(size for _, size in responses)),
+    ):
         name = f"inference_{name}_size_bytes_sum"
         assert now(name, protocol="rest") - before(name, protocol="rest") == size
         assert now(name, protocol="grpc") > before(name, protocol="grpc")
@@ -145,7 +155,9 @@ def test_formats(service: Running) -> None:
     text, content_type = fetch(service)
     assert content_type.startswith("text/plain; version=0.0.4")
     assert "# TYPE inference_requests_total counter" in text
-    text, content_type = fetch(service, "application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
+    text, content_type = fetch(
+        service, "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"
+    )
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith("# EOF\n")
 
@@ -153,10 +165,15 @@ def test_formats(service: Running) -> None:
 def test_in_flight_requests_are_counted_immediately(tmp_path: Path) -> None:
     """Running requests of every worker and protocol are counted before they finish."""
     with ExitStack() as stack:
-        service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2, MAX_CONCURRENCY=1))
+        service = stack.enter_context(
+            gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2, MAX_CONCURRENCY=1)
+        )
         client = Client(service, tmp_path, stack)
         wait_for(lambda: scrape(service)("inference_workers_ready") == 2)
-        running = [client.begin("rest", "first"), client.pool.submit(client.infer, "grpc", "second")]
+        running = [
+            client.begin("rest", "first"),
+            client.pool.submit(client.infer, "grpc", "second"),
+        ]
         settled(service, "inference_requests_in_flight", 2)
         assert scrape(service)("inference_requests_total", operation="infer") == 0
         (tmp_path / "go").touch()
@@ -170,17 +187,24 @@ def test_rejected_requests_are_counted_by_reason(tmp_path: Path) -> None:
     """Rejected requests are counted by reason for both protocols, and the duration of load() is reported."""
     with ExitStack() as stack:
         settings = {"FOLDER": tmp_path, "WORKERS": 1, "MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 1}
-        service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, **settings))
+        service = stack.enter_context(
+            gunicorn(ROOT, "tests.service.apps:loading()", is_ready=is_live, **settings)
+        )
         client = Client(service, tmp_path, stack)
         assert [client.infer(protocol) for protocol in BOTH] == ["UNAVAILABLE"] * 2
-        assert scrape(service)("inference_workers_ready") == scrape(service)("inference_model_ready") == 0
+        assert (
+            scrape(service)("inference_workers_ready")
+            == scrape(service)("inference_model_ready")
+            == 0
+        )
         (tmp_path / "loaded").touch()
         settled(service, "inference_workers_ready", 1)
         running = client.begin("rest", "first")
         for protocol in BOTH:
             assert client.infer(protocol, "late", 10**4) == "DEADLINE_EXCEEDED"
         tensors = [
-            RequestInput(name, "BYTES", [1], [text]) for name, text in (("folder", str(tmp_path)), ("name", "x"))
+            RequestInput(name, "BYTES", [1], [text])
+            for name, text in (("folder", str(tmp_path)), ("name", "x"))
         ]
         leave = begin_to_wait(client, "rest", InferenceRequest(tensors, "test"))
         settled(service, "inference_requests_in_flight", 2)
@@ -189,11 +213,19 @@ def test_rejected_requests_are_counted_by_reason(tmp_path: Path) -> None:
         leave()
         (tmp_path / "go").touch()
         assert running.result() == "ok"
-        settled(service, "inference_requests_rejected_total", 1, protocol="rest", reason="client_disconnected")
+        settled(
+            service,
+            "inference_requests_rejected_total",
+            1,
+            protocol="rest",
+            reason="client_disconnected",
+        )
         now = scrape(service)
         for protocol in BOTH:
             for reason in ("unavailable", "deadline_exceeded", "overloaded"):
-                assert now("inference_requests_rejected_total", protocol=protocol, reason=reason) == 1
+                assert (
+                    now("inference_requests_rejected_total", protocol=protocol, reason=reason) == 1
+                )
         assert now("inference_requests_total", code="503") == 2
         assert now("inference_model_load_duration_seconds") > 0
 

@@ -27,7 +27,10 @@ ENDPOINT = "http://127.0.0.1:4318"
     ],
 )
 def test_environment_enables_traces(
-    environ: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    environ: dict[str, str],
+    wanted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """OpenTelemetry's variables decide whether the service tries to import it, which fails here."""
     for name in (*ENDPOINTS, "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"):
@@ -43,7 +46,9 @@ def test_environment_enables_traces(
 
 def test_missing_packages_disable_traces(tmp_path: Path) -> None:
     """The service runs without traces, and the log names the command that installs the packages."""
-    (tmp_path / "opentelemetry.py").write_text("raise ModuleNotFoundError(\"No module named 'opentelemetry'\")")
+    (tmp_path / "opentelemetry.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'opentelemetry'\")"
+    )
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": ENDPOINT, "PYTHONPATH": tmp_path, "WORKERS": 1}
     with gunicorn(ROOT, "tests.service.apps:echoing()", **settings) as service:
         pass

@@ -10,7 +10,14 @@ import signal
 import threading
 from pathlib import Path
 
-from tests.service.observability.metric_requests import ROOT, assert_histogram, rest, rpc, settled, statistics
+from tests.service.observability.metric_requests import (
+    ROOT,
+    assert_histogram,
+    rest,
+    rpc,
+    settled,
+    statistics,
+)
 from tests.service.processes import Running, gunicorn, wait_for, workers
 from tests.service.scrapes import Scrape, assert_grew, scrape
 
@@ -56,15 +63,23 @@ def test_counts_survive_their_workers() -> None:
                 else:
                     for worker in before:
                         os.kill(worker, number)
-                wait_for(lambda before=before: len(workers(service)) == 2 and not before & workers(service))
+                wait_for(
+                    lambda before=before: (
+                        len(workers(service)) == 2 and not before & workers(service)
+                    )
+                )
                 wait_for(service.ready)
                 settled(service, "inference_worker_starts_total", starts + 2)
                 settled(service, "inference_workers", 2)
                 assert scrape(service)("inference_requests_total", operation="infer") == total
                 assert statistics(service)["inference_stats"]["success"]["count"] == total
                 assert len(list(folder.glob("statistics_*.bin"))) <= 4
-                assert len(list(folder.glob("counter_*.db"))) <= 4  # old and new workers of a reload
-            wait_for(lambda: len(watch.scrapes) > 3 and watch.scrapes[-1]("own_calls_total") == total)
+                assert (
+                    len(list(folder.glob("counter_*.db"))) <= 4
+                )  # old and new workers of a reload
+            wait_for(
+                lambda: len(watch.scrapes) > 3 and watch.scrapes[-1]("own_calls_total") == total
+            )
         finally:
             scrapes = watch.stop()
         assert_grew(scrapes)
@@ -76,7 +91,9 @@ def test_without_metric_compaction() -> None:
     """With metric_compaction disabled, prometheus_client keeps the counts of an exited worker in the worker's file."""
     settings = {"WORKERS": 1, "DISABLE_OPTIMIZATIONS": "metric_compaction"}
     with gunicorn(ROOT, "tests.service.apps:counting()", **settings) as service:
-        wait_for(lambda: service.ready_count() == 1)  # otherwise the exit of the worker is a failed startup
+        wait_for(
+            lambda: service.ready_count() == 1
+        )  # otherwise the exit of the worker is a failed startup
         (folder,), (worker,) = folders(service), workers(service)
         for _ in range(3):
             assert rest(service)[0] == 200
@@ -88,7 +105,9 @@ def test_without_metric_compaction() -> None:
         settled(service, "inference_requests_total", 3, operation="infer")
         files = {path.name for path in folder.glob("*.db")}
         assert f"counter_{worker}.db" in files
-        assert not [name for name in files if name.startswith("gauge") and name.endswith(f"_{worker}.db")]
+        assert not [
+            name for name in files if name.startswith("gauge") and name.endswith(f"_{worker}.db")
+        ]
 
 
 def test_removed_directory_disables_metrics() -> None:

@@ -25,7 +25,9 @@ def tensor(name: str, binary: bool, **members: Any) -> tuple[dict[str, Any], byt
     return {**head, "parameters": {"binary_data_size": len(blob)}, **members}, blob
 
 
-def send(echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None, **members: Any) -> Any:
+def send(
+    echoes, datatype: str, shape: list[int], blob: bytes, size: Any = None, **members: Any
+) -> Any:
     """Send one binary input and request binary output. `size` defaults to the length of `blob`."""
     parameters = {"binary_data_size": len(blob) if size is None else size}
     head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": parameters, **members}

@@ -16,7 +16,11 @@ LENGTH = "Inference-Header-Content-Length"
 NO_JSON = ["rest binary", "grpc typed", "grpc raw"]
 
 check = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
@@ -72,6 +76,8 @@ json_leaves = (
 )
 json_values = st.recursive(
     json_leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )

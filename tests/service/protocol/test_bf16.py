@@ -39,7 +39,12 @@ def numbers() -> np.ndarray:
     random = np.random.default_rng(0)
     scaled = random.standard_normal(5000) * 10.0 ** random.integers(-45, 38, 5000)
     middles = (128.5 + np.arange(128)) * 2.0 ** random.integers(-140, 119, (10, 1))
-    beside = [np.nextafter(middles, 0), middles, np.nextafter(middles, np.inf), middles.astype("f4") * (1 + 2e-7)]
+    beside = [
+        np.nextafter(middles, 0),
+        middles,
+        np.nextafter(middles, np.inf),
+        middles.astype("f4") * (1 + 2e-7),
+    ]
     special = [0.0, -0.0, LARGEST, 2.0**-133, 2.0**-134, 5e-324, 1e-300]
     made = np.concatenate([scaled, *(each.ravel() for each in beside), special])
     return np.concatenate([made, -made])
@@ -53,7 +58,9 @@ def test_json_is_rounded_to_nearest(echoes) -> None:
     (_, _, got) = service.rest.infer([("x", "BF16", [len(sent)], sent)]).outputs["y"]
     assert exact("FP32", got) == exact("FP32", expected)
     for start in range(0, len(sent), 100):
-        (_, _, got) = service.rest.infer([("x", "BF16", [10], sent[start : start + 10])]).outputs["y"]
+        (_, _, got) = service.rest.infer([("x", "BF16", [10], sent[start : start + 10])]).outputs[
+            "y"
+        ]
         assert exact("FP32", got) == exact("FP32", expected[start : start + 10])
 
 
@@ -67,7 +74,9 @@ def test_model_receives_the_same_float32_in_every_form(serve, form: str) -> None
         return x
 
     values = [nearest(0.1), -1.5, math.nan]
-    response = serve(models.model([X], [Y], predict)).forms[form].infer([("x", "BF16", [3], values)])
+    response = (
+        serve(models.model([X], [Y], predict)).forms[form].infer([("x", "BF16", [3], values)])
+    )
     assert exact("BF16", response.outputs["y"][2]) == exact("BF16", values)
     assert [each.dtype for each in received] == [np.float32]
     assert exact("FP32", received[0].tolist()) == exact("FP32", values)
@@ -82,8 +91,14 @@ def test_every_bit_pattern_is_unchanged(serve, form: str) -> None:
         received.append(x)
         return x
 
-    response = serve(models.model([X], [Y], predict)).forms[form].infer([("x", "BF16", [2**16], EVERY_BIT_PATTERN)])
-    raw = response.raw.raw_output_contents[0] if form == "grpc raw" else response.raw.data[-(2**17) :]
+    response = (
+        serve(models.model([X], [Y], predict))
+        .forms[form]
+        .infer([("x", "BF16", [2**16], EVERY_BIT_PATTERN)])
+    )
+    raw = (
+        response.raw.raw_output_contents[0] if form == "grpc raw" else response.raw.data[-(2**17) :]
+    )
     assert raw == EVERY_BIT_PATTERN
     reference = np.frombuffer(EVERY_BIT_PATTERN, ml_dtypes.bfloat16).astype("f4")
     np.testing.assert_array_equal(received[0], reference)
@@ -107,7 +122,9 @@ def test_results_are_rounded_to_nearest(serve, dtype: Any) -> None:
 
 def test_nan_and_infinity_of_results(serve) -> None:
     """R23: in a result, infinity stays, and each NaN stays NaN, also if only the lower half of its bits is set."""
-    bits = np.array([0x7F800000, 0xFF800000, 0x7F800001, 0xFF800001, 0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF], "<u4")
+    bits = np.array(
+        [0x7F800000, 0xFF800000, 0x7F800001, 0xFF800001, 0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF], "<u4"
+    )
     (_, _, got) = returned(serve, bits.view("<f4")).outputs["y"]
     assert got[:2] == [math.inf, -math.inf]
     assert np.isnan(got[2:]).all()
@@ -130,7 +147,9 @@ def test_results_of_ml_dtypes(serve, datatype: str) -> None:
 
 def test_other_types_of_ml_dtypes_are_rejected() -> None:
     """C5: other types of ml_dtypes have no datatype."""
-    with pytest.raises(InvalidInput, match="Expected numbers, booleans, text or bytes, got float8_e4m3fn"):
+    with pytest.raises(
+        InvalidInput, match="Expected numbers, booleans, text or bytes, got float8_e4m3fn"
+    ):
         NumpyRequestCodec.encode_request(np.array([1.5], ml_dtypes.float8_e4m3fn))
 
 
@@ -156,7 +175,11 @@ def check_argument(x: Any) -> Any:
 @pytest.mark.parametrize("form", ["rest json", "rest binary", "grpc raw"])
 def test_annotation_bfloat16(serve, form: str, predict: Any) -> None:
     """R23, C2: predict() receives bfloat16 of ml_dtypes if the annotation asks for it."""
-    response = serve(models.model([X], [Y], predict)).forms[form].infer([("x", "BF16", [2, 1], [0.75, -1.5])])
+    response = (
+        serve(models.model([X], [Y], predict))
+        .forms[form]
+        .infer([("x", "BF16", [2, 1], [0.75, -1.5])])
+    )
     assert response.outputs == {"y": ("BF16", [2], [1.5, -3.0])}
 
 

@@ -32,13 +32,20 @@ def test_rejects_invalid_header_length(service, stated: str) -> None:
     """B4: a header length that is empty, not a plain number, or larger than the body is rejected."""
     head, blob = tensor("a", True)
     headers = {LENGTH: stated.encode().decode("latin-1")}
-    response = service.client.post(INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers)
+    response = service.client.post(
+        INFER, data=json.dumps({"inputs": [head]}).encode() + blob, headers=headers
+    )
     assert error_message(response, 400).startswith(f"Invalid {LENGTH}. Expected ")
 
 
 @pytest.mark.parametrize(
     ("off", "text"),
-    [(-1, "Invalid JSON"), (1, "Invalid JSON"), (7, f"Invalid {LENGTH}. Expected "), (-10, "Invalid JSON")],
+    [
+        (-1, "Invalid JSON"),
+        (1, "Invalid JSON"),
+        (7, f"Invalid {LENGTH}. Expected "),
+        (-10, "Invalid JSON"),
+    ],
 )
 def test_rejects_wrong_header_length(service, off: int, text: str) -> None:
     """B4: a header length that is not the length of the JSON is rejected."""
@@ -52,7 +59,9 @@ def test_rejects_header_length_of_zero_without_required_input(service) -> None:
     """B8: a header length of 0 is rejected if the model has no required input."""
     head, blob = tensor("a", True)
     response = service.rest.post({"inputs": [head]}, blob, **{LENGTH: "0"})
-    assert error_message(response, 400).startswith(f"Invalid {LENGTH} 0. Expected a model with one required input")
+    assert error_message(response, 400).startswith(
+        f"Invalid {LENGTH} 0. Expected a model with one required input"
+    )
 
 
 def test_accepts_header_length_of_the_whole_body(service) -> None:
@@ -67,13 +76,19 @@ def test_body_is_json_without_header_length(service) -> None:
     """B4: without a header length, the whole body is JSON and binary data is rejected."""
     head, blob = tensor("a", True)
     body = json.dumps({"inputs": [head]}).encode()
-    assert error_message(service.client.post(INFER, data=body), 400).startswith('Input "a": body too short. ')
-    assert error_message(service.client.post(INFER, data=body + blob), 400).startswith("Invalid JSON")
+    assert error_message(service.client.post(INFER, data=body), 400).startswith(
+        'Input "a": body too short. '
+    )
+    assert error_message(service.client.post(INFER, data=body + blob), 400).startswith(
+        "Invalid JSON"
+    )
     empty, _ = tensor("a", True, shape=[0], parameters={"binary_data_size": 0})
     assert service.rest.post({"inputs": [empty]}).json["outputs"][0]["data"] == []
 
 
-@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize(
+    ("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
 def test_header_length_counts_decompressed_bytes(service, coding: str, compress: Any) -> None:
     """B4: the header length is measured in the decompressed body."""
     head, blob = tensor("a", True)
@@ -82,11 +97,15 @@ def test_header_length_counts_decompressed_bytes(service, coding: str, compress:
     assert len(compress(text + blob)) < len(text)
     response = service.client.post(INFER, data=compress(text + blob), headers=headers)
     assert response.json["outputs"][0]["data"] == [1, -2, 300]
-    response = service.client.post(INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)})
+    response = service.client.post(
+        INFER, data=compress(text), headers={**headers, LENGTH: str(len(text) + 1)}
+    )
     assert error_message(response, 400).startswith(f"Invalid {LENGTH}. Expected ")
 
 
-@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"])
+@pytest.mark.parametrize(
+    "datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"]
+)
 @pytest.mark.parametrize("off", [-1, 1])
 def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) -> None:
     """B5: binary data must have exactly the size that the shape and the datatype require."""
@@ -96,7 +115,9 @@ def test_rejects_binary_data_of_the_wrong_size(echoes, datatype: str, off: int) 
     assert text == wrong_size("x", len(wrong), f"{datatype} [3]", len(blob))
 
 
-@pytest.mark.parametrize(("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))])
+@pytest.mark.parametrize(
+    ("shape", "size"), [([0], "0"), ([2**62, 2**62], str(2**126)), ([2**32, 2**31], str(2**65))]
+)
 def test_size_of_large_shapes_does_not_overflow(echoes, shape: list[int], size: str) -> None:
     """B5, R9: the size that a shape requires is computed without overflow."""
     message = error_message(send(echoes, "FP32", shape, bytes(4)), 400)

@@ -14,7 +14,12 @@ from tests.service.cases import ON_THE_WIRE, TORN_BYTES
 from tests.service.protocol.binary_requests import LENGTH, TENSORS, send, tensor, wrong_size
 from tests.service.wires import error_message, pack
 
-SUBSETS = [set(names) for size in range(4) for names in permutations("abc", size) if list(names) == sorted(names)]
+SUBSETS = [
+    set(names)
+    for size in range(4)
+    for names in permutations("abc", size)
+    if list(names) == sorted(names)
+]
 ORDERS = list(permutations("abc"))
 
 
@@ -39,15 +44,27 @@ def read(response: Any) -> tuple[dict[str, Any], bytes]:
     ("datatype", "shape", "blob", "data"),
     ON_THE_WIRE,
 )
-def test_binary_data_is_little_endian(echoes, datatype: str, shape: list[int], blob: str, data: list) -> None:
+def test_binary_data_is_little_endian(
+    echoes, datatype: str, shape: list[int], blob: str, data: list
+) -> None:
     """B1: in requests and responses, elements are little-endian, row-major and without padding."""
     octets = bytes.fromhex(blob)
     envelope, blobs = read(send(echoes, datatype, shape, octets))
     assert blobs == octets
     assert envelope["outputs"] == [
-        {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(octets)}}
+        {
+            "name": "y",
+            "datatype": datatype,
+            "shape": shape,
+            "parameters": {"binary_data_size": len(octets)},
+        }
     ]
-    head = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(octets)}}
+    head = {
+        "name": "x",
+        "datatype": datatype,
+        "shape": shape,
+        "parameters": {"binary_data_size": len(octets)},
+    }
     response = echoes(datatype, *[-1] * len(shape)).rest.post({"inputs": [head]}, octets)
     assert response.json["outputs"][0]["data"] == data
 
@@ -59,7 +76,10 @@ EITHER = 'Input "a": invalid data. Expected either data or binary_data_size'
 def test_rejects_bool_bytes_other_than_0_and_1(echoes, octet: int) -> None:
     """B1: a BOOL byte other than 0 or 1 is rejected."""
     text = error_message(send(echoes, "BOOL", [3], bytes([1, octet, 0])), 400)
-    assert text == f'Input "x": invalid data. Expected bytes with the value 0 or 1 for BOOL, got {octet}.'
+    assert (
+        text
+        == f'Input "x": invalid data. Expected bytes with the value 0 or 1 for BOOL, got {octet}.'
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,16 +106,22 @@ def test_rejects_invalid_binary_data_size(service, size: Any, text: str) -> None
 def test_rejects_data_with_binary_data_size(service) -> None:
     """B2: an input with both data and binary_data_size is rejected."""
     head, blob = tensor("a", True, data=[1, -2, 300])
-    assert error_message(service.rest.post({"inputs": [head]}, blob), 400).startswith(f"{EITHER}, got both")
+    assert error_message(service.rest.post({"inputs": [head]}, blob), 400).startswith(
+        f"{EITHER}, got both"
+    )
     head, _ = tensor("a", True, data=[], shape=[0], parameters={"binary_data_size": 0})
-    assert error_message(service.rest.post({"inputs": [head]}, b""), 400).startswith(f"{EITHER}, got both")
+    assert error_message(service.rest.post({"inputs": [head]}, b""), 400).startswith(
+        f"{EITHER}, got both"
+    )
 
 
 def test_rejects_inputs_without_data(service) -> None:
     """B2: an input without data and binary_data_size is rejected, even if its shape has no elements."""
     for shape in ([3], [0]):
         head, _ = tensor("a", True, parameters={}, shape=shape)
-        assert error_message(service.rest.post({"inputs": [head]}), 400).startswith(f"{EITHER}, got neither")
+        assert error_message(service.rest.post({"inputs": [head]}), 400).startswith(
+            f"{EITHER}, got neither"
+        )
 
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=lambda names: "".join(sorted(names)))
@@ -103,10 +129,13 @@ def test_rejects_inputs_without_data(service) -> None:
 def test_mixes_binary_and_json_inputs(service, order: tuple[str, ...], binary: set[str]) -> None:
     """B3: binary and JSON inputs can be mixed in any order. Binary data follows in the order of the tensors."""
     tensors = [tensor(name, name in binary) for name in order]
-    response = service.rest.post({"inputs": [head for head, _ in tensors]}, *[blob for _, blob in tensors])
+    response = service.rest.post(
+        {"inputs": [head for head, _ in tensors]}, *[blob for _, blob in tensors]
+    )
     assert response.status_code == 200, response.json
     assert {
-        each["name"]: (each["datatype"], each["shape"], each["data"]) for each in response.json["outputs"]
+        each["name"]: (each["datatype"], each["shape"], each["data"])
+        for each in response.json["outputs"]
     } == TENSORS
 
 
@@ -159,8 +188,12 @@ def test_binary_data_overrides_binary_data_output(
 ) -> None:
     """B6: binary_data on an output overrides binary_data_output on the request. The default is JSON."""
     parameters = {} if default is None else {"parameters": {"binary_data_output": default}}
-    output = {"name": "c"} if wanted is None else {"name": "c", "parameters": {"binary_data": wanted}}
-    response = service.rest.post({"inputs": [tensor("c", False)[0]], **parameters, "outputs": [output, {"name": "a"}]})
+    output = (
+        {"name": "c"} if wanted is None else {"name": "c", "parameters": {"binary_data": wanted}}
+    )
+    response = service.rest.post(
+        {"inputs": [tensor("c", False)[0]], **parameters, "outputs": [output, {"name": "a"}]}
+    )
     envelope = read(response)[0] if expected or default else response.json
     assert ["data" in each for each in envelope["outputs"]] == [not expected, not default]
 
@@ -177,13 +210,19 @@ def test_binary_data_output_applies_to_all_outputs(service, outputs: list | None
 @pytest.mark.parametrize("request_id", ["", "42", None])
 def test_binary_response_has_the_usual_json(service, request_id: str | None) -> None:
     """B7, R8: the JSON of a binary response has the same members as a JSON response."""
-    envelope = {"id": request_id, "inputs": [], "outputs": [{"name": "a", "parameters": {"binary_data": True}}]}
+    envelope = {
+        "id": request_id,
+        "inputs": [],
+        "outputs": [{"name": "a", "parameters": {"binary_data": True}}],
+    }
     body, blobs = read(service.rest.post(envelope))
     assert body == {
         "model_name": "test",
         "model_version": "1",
         **({} if request_id is None else {"id": request_id}),
-        "outputs": [{"name": "a", "datatype": "INT16", "shape": [0], "parameters": {"binary_data_size": 0}}],
+        "outputs": [
+            {"name": "a", "datatype": "INT16", "shape": [0], "parameters": {"binary_data_size": 0}}
+        ],
     }
     assert blobs == b""
 
@@ -201,7 +240,9 @@ def test_small_binary_responses_are_not_compressed(service) -> None:
 def test_errors_are_json_despite_binary_output(service) -> None:
     """R19: an error response is JSON, even if the request asks for binary output."""
     head, blob = tensor("a", True, datatype="INT32")
-    response = service.rest.post({"inputs": [head], "parameters": {"binary_data_output": True}}, blob)
+    response = service.rest.post(
+        {"inputs": [head], "parameters": {"binary_data_output": True}}, blob
+    )
     assert LENGTH not in response.headers
     assert error_message(response, 400) == wrong_size("a", 6, "INT32 [3]", 12)
 

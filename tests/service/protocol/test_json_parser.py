@@ -16,7 +16,15 @@ from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import MIN_BODY, read_numbers
 from app.rest.request_reader import read_request
 from tests.service import models
-from tests.service.cases import ELEMENTS, INVALID_ELEMENTS, MISFITS, NESTINGS, NO_JSON, NO_NUMBERS, VALUES
+from tests.service.cases import (
+    ELEMENTS,
+    INVALID_ELEMENTS,
+    MISFITS,
+    NESTINGS,
+    NO_JSON,
+    NO_NUMBERS,
+    VALUES,
+)
 from tests.service.strategies import Subject, changed_envelopes, edited
 from tests.service.wires import json_element
 
@@ -38,7 +46,14 @@ def outcome(body: bytes) -> Any:
     except InvalidInput as error:
         return str(error).partition("Invalid JSON")[0]
     tensors = [
-        (each.name, each.datatype, each.shape, each.data.dtype, each.data.tolist().__repr__(), each.parameters)
+        (
+            each.name,
+            each.datatype,
+            each.shape,
+            each.data.dtype,
+            each.data.tolist().__repr__(),
+            each.parameters,
+        )
         for each in request.inputs
     ]
     return tensors, request.id, request.parameters, request.outputs
@@ -49,11 +64,15 @@ def check_same_outcome(body: bytes) -> None:
 
 
 def body_of(datatype: str, shape: list[int], data: str) -> bytes:
-    tensor = f'{{"name": "x", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
+    tensor = (
+        f'{{"name": "x", "datatype": "{datatype}", "shape": {json.dumps(shape)}, "data": {data}}}'
+    )
     return f'{{"id": "1", "inputs": [{tensor}], "outputs": [{{"name": "y"}}]}}'.encode()
 
 
-@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"])
+@pytest.mark.parametrize(
+    "datatype", ["FP16", "BF16", "FP32", "FP64", "INT8", "INT32", "INT64", "UINT8", "UINT64"]
+)
 def test_reads_numbers_as_arrays(datatype: str) -> None:
     """The fast path reads the numbers of a large body as an array."""
     pytest.importorskip("simdjson")
@@ -127,7 +146,8 @@ def test_rejects_invalid_json(body: bytes) -> None:
         + b"]}",
         b'{"inputs": ['
         + b", ".join(
-            b'{"name": "x%d", "datatype": "FP32", "shape": [1], "data": [%d]%s}' % (i, i, b"0" if i == 1 else b"")
+            b'{"name": "x%d", "datatype": "FP32", "shape": [1], "data": [%d]%s}'
+            % (i, i, b"0" if i == 1 else b"")
             for i in range(12)
         )
         + b"]}",
@@ -151,7 +171,9 @@ def test_reads_long_lists() -> None:
     assert value["inputs"][0]["data"].tolist() == values
 
 
-@pytest.mark.parametrize("odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30])
+@pytest.mark.parametrize(
+    "odd", ["", "1,", ",1", "1,,1", "1 1", '"1"', "null", "[1]", "true", "1.5", "9" * 30]
+)
 def test_skips_lists_that_are_not_integers(odd: str) -> None:
     """R12: the fast path leaves a list with an element that is not an integer to the standard reader."""
     for data in ("1," * MIN_BODY + odd, "1," * MIN_BODY + odd + ",1"):
@@ -173,7 +195,9 @@ def test_disable_optimizations_turns_the_fast_path_off(
 
     monkeypatch.setattr(json_parser, "simdjson", SimpleNamespace(Parser=Parser))
     service = serve(models.echo("FP32", [-1]), disable_optimizations=tuple(disabled))
-    response = service.client.post("/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING)
+    response = service.client.post(
+        "/v2/models/test/infer", data=body_of("FP32", [2], "[1, 2.5]") + PADDING
+    )
     assert response.json["outputs"][0]["data"] == [1, 2.5]
     assert parsed == ([] if disabled else [b"[1, 2.5]"])
 
@@ -190,7 +214,12 @@ def test_reads_changed_requests(made: tuple[dict[str, Any], bytes]) -> None:
 def test_reads_changed_bodies(data: st.DataObject) -> None:
     """Large and small bodies give the same result for a valid body with a few changed bytes."""
     inputs = [
-        {"name": name, "datatype": datatype, "shape": shape, "data": [json_element(value) for value in values]}
+        {
+            "name": name,
+            "datatype": datatype,
+            "shape": shape,
+            "data": [json_element(value) for value in values],
+        }
         for name, datatype, shape, values in SUBJECT_INPUTS
     ]
     check_same_outcome(edited(data.draw, json.dumps({"inputs": inputs}).encode()))

@@ -34,7 +34,11 @@ INFER = "/v2/models/test/infer"
 LENGTH = "Inference-Header-Content-Length"
 SUBJECT = Subject(
     "test",
-    [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"", b"two"]), ("c", "FP32", [1, 2], [0.5, 25.12])],
+    [
+        ("a", "INT16", [2], [1, -2]),
+        ("b", "BYTES", [2], [b"", b"two"]),
+        ("c", "FP32", [1, 2], [0.5, 25.12]),
+    ],
     ["a", "b", "c"],
 )
 MESSAGES = Messages(SUBJECT)
@@ -76,7 +80,9 @@ def test_arbitrary_bodies(service, body: bytes, stated: str | None) -> None:
 def test_arbitrary_content_encodings(service, coded_body: tuple[bytes, str]) -> None:
     """R18, R19: an arbitrary body with an arbitrary Content-Encoding succeeds or is rejected."""
     body, coding = coded_body
-    check_success_or_client_error(service.client.post(INFER, data=body, headers={"Content-Encoding": coding}))
+    check_success_or_client_error(
+        service.client.post(INFER, data=body, headers={"Content-Encoding": coding})
+    )
     check_valid_request(service)
 
 
@@ -85,7 +91,9 @@ def test_arbitrary_content_encodings(service, coded_body: tuple[bytes, str]) -> 
 def test_arbitrary_paths(service, path: list[str], method: str) -> None:
     """R2, R19: an arbitrary path returns a success or a JSON error."""
     octets = "/".join(["", *path]).encode()
-    response = service.client.open(method=method, environ_overrides={"PATH_INFO": octets.decode("latin-1")})
+    response = service.client.open(
+        method=method, environ_overrides={"PATH_INFO": octets.decode("latin-1")}
+    )
     assert response.status_code in (200, 400, 404, 405), response.data
     if response.status_code != 200 and method != "HEAD":
         assert error_message(response, response.status_code)
@@ -96,7 +104,10 @@ def test_arbitrary_paths(service, path: list[str], method: str) -> None:
 def test_generated_requests_are_valid(service, made: tuple[dict, bytes]) -> None:
     """R7, B3: the requests that the next tests change are valid, so the changes reach every check."""
     envelope, blobs = made
-    for each in (envelope, *envelope.get("outputs", ())):  # a content type may not fit the inputs and outputs
+    for each in (
+        envelope,
+        *envelope.get("outputs", ()),
+    ):  # a content type may not fit the inputs and outputs
         each.pop("parameters", None)
     envelope["id"] = "42"
     assert service.rest.post(envelope, blobs).status_code == 200
@@ -117,14 +128,20 @@ def test_bodies_with_changed_bytes(service, data: st.DataObject) -> None:
     envelope, blobs = data.draw(envelopes(SUBJECT))
     head = json.dumps(envelope).encode()
     body = edited(data.draw, head + blobs)
-    check_success_or_client_error(service.client.post(INFER, data=body, headers={LENGTH: str(len(head))}))
+    check_success_or_client_error(
+        service.client.post(INFER, data=body, headers={LENGTH: str(len(head))})
+    )
     check_valid_request(service)
 
 
 def called(service, call: str, body: bytes) -> None:
     """Check that the call succeeds, or fails as for an invalid message, a large message or an unknown model (G1)."""
     code, text = outcome(service, call, body)
-    assert code == "RESOURCE_EXHAUSTED" if len(body) > LIMIT else code in ("OK", "INVALID_ARGUMENT", "NOT_FOUND"), text
+    assert (
+        code == "RESOURCE_EXHAUSTED"
+        if len(body) > LIMIT
+        else code in ("OK", "INVALID_ARGUMENT", "NOT_FOUND")
+    ), text
     assert text or code == "OK"
 
 
@@ -175,7 +192,9 @@ def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
             lambda shape: st.tuples(
                 st.just(list(shape)),
                 st.lists(
-                    st.text(max_size=8).map(str.encode), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]
+                    st.text(max_size=8).map(str.encode),
+                    min_size=shape[0] * shape[1],
+                    max_size=shape[0] * shape[1],
                 ),
             )
         )

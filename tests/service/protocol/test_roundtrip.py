@@ -123,7 +123,17 @@ def arrays_of(draw: st.DrawFn, datatype: str) -> np.ndarray:
         elements = elements | st.sampled_from([limits.min, limits.max, 0])
     elif dtype.kind == "f":
         limits = np.finfo(dtype)  # type: ignore[assignment]
-        odd = [limits.max, limits.min, limits.tiny, limits.smallest_subnormal, 0.0, -0.0, np.nan, np.inf, -np.inf]  # type: ignore[attr-defined]
+        odd = [
+            limits.max,
+            limits.min,
+            limits.tiny,
+            limits.smallest_subnormal,
+            0.0,
+            -0.0,
+            np.nan,
+            np.inf,
+            -np.inf,
+        ]  # type: ignore[attr-defined]
         elements = elements | st.sampled_from([float(each) for each in odd])
     array = draw(arrays.arrays(dtype, shape, elements=elements))
     if datatype == "BF16":
@@ -164,11 +174,15 @@ def test_tensors_keep_shape_name_and_parameters(datatype: str, data: st.DataObje
     """R8, C5: a tensor created without a codec keeps its shape, name and parameters."""
     array = data.draw(arrays_of(datatype))
     name, parameters = data.draw(st.text(max_size=5)), data.draw(parameter_sets)
-    request = InferenceRequest([RequestInput(name, datatype, data=array, parameters=parameters)], id="7")
+    request = InferenceRequest(
+        [RequestInput(name, datatype, data=array, parameters=parameters)], id="7"
+    )
     for form in FORMS if fits_json(array) else NO_JSON:
         (tensor,) = send_request(form, request).inputs
         assert (tensor.name, tensor.datatype) == (name, datatype)
-        assert {key: each for key, each in tensor.parameters.items() if key != "binary_data_size"} == parameters
+        assert {
+            key: each for key, each in tensor.parameters.items() if key != "binary_data_size"
+        } == parameters
         assert bits(NumpyCodec.decode_input(tensor)) == bits(array), form
 
 
@@ -189,7 +203,11 @@ def test_parameters_keep_their_type(parameters: dict[str, Any]) -> None:
     for form in FORMS:
         request = send_request(form, InferenceRequest([], parameters=parameters))
         response = send_response(form, InferenceResponse([], "m", "1", "7", parameters))
-        kept = {name: value for name, value in request.parameters.items() if name != "binary_data_output"}
+        kept = {
+            name: value
+            for name, value in request.parameters.items()
+            if name != "binary_data_output"
+        }
         for got in (kept, response.parameters):
             assert got == parameters
             assert {name: type(value) for name, value in got.items()} == {
@@ -231,7 +249,10 @@ def test_base64_bytes_are_unchanged(values: list[bytes], use_bytes: bool) -> Non
 
 
 @check
-@given(values=st.lists(st.datetimes(timezones=st.none() | offsets | st.just(UTC))), use_bytes=st.booleans())
+@given(
+    values=st.lists(st.datetimes(timezones=st.none() | offsets | st.just(UTC))),
+    use_bytes=st.booleans(),
+)
 def test_datetimes_are_unchanged(values: list[datetime], use_bytes: bool) -> None:
     """C7: datetimes keep their microseconds and their offset."""
     for form in FORMS:
@@ -247,19 +268,28 @@ def test_pd_json_cells_are_unchanged(values: list, use_bytes: bool) -> None:
     """C3: lists, dicts and missing cells are unchanged on every transport, and numbers keep their type."""
     for form in FORMS:
         for way in ONE_WAYS:
-            assert repr(way(form, PandasJsonCodec, values, use_bytes=use_bytes)) == repr(values), (form, way)
+            assert repr(way(form, PandasJsonCodec, values, use_bytes=use_bytes)) == repr(values), (
+                form,
+                way,
+            )
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
 def test_datatypes_without_contents_are_raw(datatype: str) -> None:
     """G3, G4, R23: a message with FP16 or BF16 is sent raw, and both are rejected in typed contents."""
     tensors = [RequestInput("h", datatype, data=[0.5]), RequestInput("x", "FP32", data=[1.5])]
-    message, raws = converters.parse_request(converters.write_request(InferenceRequest(tensors), raw=False))
+    message, raws = converters.parse_request(
+        converters.write_request(InferenceRequest(tensors), raw=False)
+    )
     assert len(message.inputs) == len(raws) == 2
     typed = messages.ModelInferRequest(
-        inputs=[{"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}]
+        inputs=[
+            {"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}
+        ]
     )
-    with pytest.raises(InvalidInput, match=f"contents cannot represent {datatype}. Use raw_input_contents"):
+    with pytest.raises(
+        InvalidInput, match=f"contents cannot represent {datatype}. Use raw_input_contents"
+    ):
         converters.read_request(typed, [])
 
 
@@ -267,7 +297,9 @@ def test_datatypes_without_contents_are_raw(datatype: str) -> None:
 def test_requests_with_every_datatype(form: str) -> None:
     """B3, G2: a request with tensors of every datatype keeps their order and values."""
     tensors = [
-        RequestInput(name, name, data=np.full((2, 1), b"a" if name == "BYTES" else 1, DATATYPES[name].dtype))
+        RequestInput(
+            name, name, data=np.full((2, 1), b"a" if name == "BYTES" else 1, DATATYPES[name].dtype)
+        )
         for name in DATATYPES
     ]
     got = send_request(form, InferenceRequest(tensors)).inputs

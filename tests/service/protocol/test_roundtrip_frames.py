@@ -32,23 +32,40 @@ from tests.service.protocol.roundtrips import (
 )
 
 NUMBERS = [name for name in DATATYPES if name not in ("BF16", "BYTES")]  # pandas has no bfloat16
-near_datetimes = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.none() | st.just(UTC) | offsets)
+near_datetimes = st.datetimes(
+    datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.none() | st.just(UTC) | offsets
+)
 
 
 def missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value))
+    return (
+        value is None
+        or value is pd.NA
+        or value is pd.NaT
+        or (isinstance(value, float) and math.isnan(value))
+    )
 
 
 def is_same_cell(got: Any, expected: Any) -> bool:
     """Return true if two cells are equal. Missing values are equal, and datetimes must both be naive or both aware."""
     if missing(expected) or missing(got):
         return missing(expected) and missing(got)
-    got, expected = (each.item() if isinstance(each, np.generic) else each for each in (got, expected))
+    got, expected = (
+        each.item() if isinstance(each, np.generic) else each for each in (got, expected)
+    )
     if isinstance(expected, datetime):
-        return isinstance(got, datetime) and (got.tzinfo is None) == (expected.tzinfo is None) and got == expected
+        return (
+            isinstance(got, datetime)
+            and (got.tzinfo is None) == (expected.tzinfo is None)
+            and got == expected
+        )
     if isinstance(expected, bool | str | bytes | list | dict):
         return type(got) is type(expected) and repr(got) == repr(expected)
-    return type(got) in (int, float) and got == expected and math.copysign(1, got) == math.copysign(1, expected)
+    return (
+        type(got) in (int, float)
+        and got == expected
+        and math.copysign(1, got) == math.copysign(1, expected)
+    )
 
 
 @st.composite
@@ -67,10 +84,19 @@ def integers_of(name: str) -> st.SearchStrategy[int]:
     return st.integers(limits.min, limits.max) | st.sampled_from(near)
 
 
-ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "+05:30", "-11:00"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "+05:30",
+    "-11:00",
+]
 # Daylight saving changes in Berlin and New York.
 CHANGES = [
-    int(datetime(*each, tzinfo=UTC).timestamp()) for each in [(2024, 3, 31, 1), (2024, 10, 27, 1), (2024, 11, 3, 6)]
+    int(datetime(*each, tzinfo=UTC).timestamp())
+    for each in [(2024, 3, 31, 1), (2024, 10, 27, 1), (2024, 11, 3, 6)]
 ]  # type: ignore[arg-type, misc]
 BOUNDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -89,7 +115,9 @@ def moments(draw: st.DrawFn, rows: int, zone: str | None) -> pd.Series:
     ticks = (
         st.integers(first, last)
         | st.sampled_from([first, last])
-        | st.sampled_from(CHANGES).flatmap(lambda each: st.integers(each * step - 2, each * step + 2))
+        | st.sampled_from(CHANGES).flatmap(
+            lambda each: st.integers(each * step - 2, each * step + 2)
+        )
     )
     values = draw(gaps(ticks, rows, gap=np.iinfo("i8").min))
     series = pd.Series(np.array(values, "i8").view(f"M8[{unit}]"))
@@ -107,13 +135,21 @@ def timezone_of(zone: str) -> Any:
 
 def plain_column(name: str) -> Callable[[int], st.SearchStrategy[pd.Series]]:
     dtype = DATATYPES[name].dtype
-    elements = arrays.from_dtype(dtype, allow_infinity=False) if dtype.kind == "f" else arrays.from_dtype(dtype)
+    elements = (
+        arrays.from_dtype(dtype, allow_infinity=False)
+        if dtype.kind == "f"
+        else arrays.from_dtype(dtype)
+    )
     return lambda rows: st.sampled_from("<>").flatmap(
-        lambda order: arrays.arrays(dtype.newbyteorder(order), rows, elements=elements).map(pd.Series)
+        lambda order: arrays.arrays(dtype.newbyteorder(order), rows, elements=elements).map(
+            pd.Series
+        )
     )
 
 
-def listed_column(dtype: str, values: st.SearchStrategy[Any]) -> Callable[[int], st.SearchStrategy[pd.Series]]:
+def listed_column(
+    dtype: str, values: st.SearchStrategy[Any]
+) -> Callable[[int], st.SearchStrategy[pd.Series]]:
     return lambda rows: gaps(values, rows).map(lambda each: pd.Series(each, dtype=dtype))
 
 
@@ -201,7 +237,9 @@ def test_frames_keep_columns_and_order(data: st.DataObject) -> None:
             agree(way(form, PandasCodec, frame), frame, (form, way, kinds))
 
 
-PORTABLE = [kind for kind in COLUMNS if "moments in" not in kind and not kind.startswith("categories")]
+PORTABLE = [
+    kind for kind in COLUMNS if "moments in" not in kind and not kind.startswith("categories")
+]
 
 
 def test_pyarrow_columns_keep_values() -> None:
@@ -214,7 +252,9 @@ def test_pyarrow_columns_keep_values() -> None:
             "bool": pd.Series([True, None, False], dtype="bool[pyarrow]"),
             "float": pd.Series([0.1, None, -0.0], dtype="double[pyarrow]"),
             "text": pd.Series(["é", None, "\0"], dtype="string[pyarrow]"),
-            "moment": pd.Series(pd.to_datetime(["2024-01-01", None, "2024-01-02"]), dtype="timestamp[us][pyarrow]"),
+            "moment": pd.Series(
+                pd.to_datetime(["2024-01-01", None, "2024-01-02"]), dtype="timestamp[us][pyarrow]"
+            ),
         }
     )
     for form in FORMS:
@@ -226,7 +266,10 @@ def test_pyarrow_columns_keep_values() -> None:
 def test_frames_without_columns(rows: int) -> None:
     """C6: a DataFrame without columns is encoded and decoded on every transport."""
     for form in FORMS:
-        assert through_request(form, PandasCodec, pd.DataFrame(index=range(rows))).columns.tolist() == []
+        assert (
+            through_request(form, PandasCodec, pd.DataFrame(index=range(rows))).columns.tolist()
+            == []
+        )
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
@@ -244,7 +287,9 @@ def test_historic_datetimes_are_unchanged_or_rejected(zone: str, year: int) -> N
 
 def test_historic_datetimes_are_unchanged_in_json() -> None:
     """C6: a datetime before standard time keeps its value in JSON."""
-    frame = pd.DataFrame({"x": pd.Series([pd.Timestamp(1880, 6, 1)]).dt.tz_localize("Europe/Berlin")})
+    frame = pd.DataFrame(
+        {"x": pd.Series([pd.Timestamp(1880, 6, 1)]).dt.tz_localize("Europe/Berlin")}
+    )
     agree(through_request("rest json", PandasCodec, frame), frame, "rest json")
 
 
@@ -263,7 +308,11 @@ def test_object_columns_of_datetimes_are_unchanged_or_rejected(values: list) -> 
 
 
 @check
-@given(values=st.lists(st.binary(max_size=3), min_size=1).filter(lambda each: not all(map(is_text, each))))
+@given(
+    values=st.lists(st.binary(max_size=3), min_size=1).filter(
+        lambda each: not all(map(is_text, each))
+    )
+)
 def test_bytes_columns_stay_bytes(values: list[bytes]) -> None:
     """C6, R14: a column of bytes stays bytes, and JSON rejects bytes that are not UTF-8."""
     frame = pd.DataFrame({"x": pd.Series(values, dtype=object)})

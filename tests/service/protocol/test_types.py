@@ -28,7 +28,11 @@ from app.protocol.datatypes import DATATYPES
 from tests.service import models
 from tests.service.rest.test_validation import GOOD, INFER, bodies
 
-NUMBERS = {name: np.array([[0, 1], [1, 0]], each.dtype) for name, each in DATATYPES.items() if name != "BYTES"}
+NUMBERS = {
+    name: np.array([[0, 1], [1, 0]], each.dtype)
+    for name, each in DATATYPES.items()
+    if name != "BYTES"
+}
 ARRAYS: dict[str, tuple[str, Any]] = {
     **{name: (name, array) for name, array in NUMBERS.items()},
     "NaN": ("FP16", np.array([1.5, np.nan], "f2")),
@@ -38,8 +42,19 @@ ARRAYS: dict[str, tuple[str, Any]] = {
     "empty text": ("BYTES", np.empty((2, 0), object)),
 }
 INPUT = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1.5, None]}
-OUTPUT = {"name": "y", "shape": [2, 1], "datatype": "BYTES", "parameters": {"content_type": "str"}, "data": ["a", "b"]}
-RESPONSE = {"model_name": "m", "model_version": "3", "id": "7", "parameters": {"content_type": "np"}}
+OUTPUT = {
+    "name": "y",
+    "shape": [2, 1],
+    "datatype": "BYTES",
+    "parameters": {"content_type": "str"},
+    "data": ["a", "b"],
+}
+RESPONSE = {
+    "model_name": "m",
+    "model_version": "3",
+    "id": "7",
+    "parameters": {"content_type": "np"},
+}
 
 
 def request_of(datatype: str, array: Any) -> InferenceRequest:
@@ -71,7 +86,8 @@ def same(one: Any, other: Any, extra: Mapping[str, Any]) -> None:
 def texts(array: np.ndarray) -> list[str]:
     elements = array.ravel().tolist()
     return [
-        each.decode() if isinstance(each, bytes) else repr(each) if array.dtype != object else each for each in elements
+        each.decode() if isinstance(each, bytes) else repr(each) if array.dtype != object else each
+        for each in elements
     ]
 
 
@@ -130,7 +146,8 @@ def test_from_dict_has_the_errors_of_the_service(serve) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"\xff", b'{"inputs": [NaN]}', b"[" * 70 + b"]" * 70, json.dumps(GOOD).encode()]
+    "body",
+    [b"", b"{", b"\xff", b'{"inputs": [NaN]}', b"[" * 70 + b"]" * 70, json.dumps(GOOD).encode()],
 )
 @pytest.mark.parametrize("length", [None, "", "5", "x", "100000"])
 def test_from_http_has_the_errors_of_the_service(serve, body: bytes, length: str | None) -> None:
@@ -143,7 +160,8 @@ def test_from_http_has_the_errors_of_the_service(serve, body: bytes, length: str
 def test_to_dict_equals_the_response_of_the_service(service) -> None:
     """R8, R13: to_dict of a response returns the members that the service sends as JSON."""
     sent = InferenceRequest(
-        [RequestInput("c", "FP32", data=[[25.12, np.nan]]), RequestInput("b", "BYTES", data=["é"])], id=""
+        [RequestInput("c", "FP32", data=[[25.12, np.nan]]), RequestInput("b", "BYTES", data=["é"])],
+        id="",
     )
     response = service.client.post(INFER, json=sent.to_dict())
     assert InferenceResponse.from_http(response.data, response.headers).to_dict() == response.json
@@ -160,7 +178,12 @@ def test_constructors_accept_json_objects() -> None:
     assert InferenceRequest([RequestInput(**OUTPUT)], outputs=None).outputs == []
     response = InferenceResponse(**RESPONSE, outputs=[OUTPUT])
     assert response.to_dict() == {**RESPONSE, "outputs": [OUTPUT]}
-    assert InferenceResponse(outputs=[OUTPUT], model_name=None, parameters=None).to_dict()["model_name"] == ""
+    assert (
+        InferenceResponse(outputs=[OUTPUT], model_name=None, parameters=None).to_dict()[
+            "model_name"
+        ]
+        == ""
+    )
 
 
 @pytest.mark.parametrize("text", ["no such model", ""])
@@ -181,16 +204,22 @@ def test_constructors_reject_invalid_objects() -> None:
 
 def test_responses_may_have_parameters_beyond_the_protocol() -> None:
     """R17: parameters in a response of another server can be objects. binary_data_size is validated."""
-    read = InferenceResponse.from_dict({"outputs": [OUTPUT], "parameters": {"meta": {"online": None}, "version": None}})
+    read = InferenceResponse.from_dict(
+        {"outputs": [OUTPUT], "parameters": {"meta": {"online": None}, "version": None}}
+    )
     assert read.parameters == {"meta": {"online": None}}
     with pytest.raises(InvalidInput, match='^Output "y": invalid parameter "binary_data_size"'):
-        InferenceResponse.from_dict({"outputs": [{**OUTPUT, "parameters": {"binary_data_size": "4"}}]})
+        InferenceResponse.from_dict(
+            {"outputs": [{**OUTPUT, "parameters": {"binary_data_size": "4"}}]}
+        )
 
 
 def test_null_parameters_are_absent() -> None:
     """R17: a parameter whose value is null, as MLServer's dict() contains, counts as absent."""
     nulls = {"content_type": "np", "headers": None}
-    request = InferenceRequest.from_dict({"inputs": [{**INPUT, "parameters": nulls}], "parameters": nulls})
+    request = InferenceRequest.from_dict(
+        {"inputs": [{**INPUT, "parameters": nulls}], "parameters": nulls}
+    )
     assert request.parameters == request.inputs[0].parameters == {"content_type": "np"}
 
 
@@ -199,7 +228,11 @@ def test_parameters_are_attributes(made: Callable[..., Any]) -> None:
     """C1: content_type is an attribute of parameters, and None if absent."""
     given = made(Parameters(content_type="np", other=1))
     tensor = RequestInput(**{**INPUT, "data": [1, 2]}, parameters=given)
-    for message in (tensor, InferenceRequest([tensor], parameters=given), InferenceResponse([], parameters=given)):
+    for message in (
+        tensor,
+        InferenceRequest([tensor], parameters=given),
+        InferenceResponse([], parameters=given),
+    ):
         assert (message.parameters.content_type, message.parameters.other) == ("np", 1)
         assert message.parameters.headers is None
         assert not hasattr(message.parameters, "unknown")

@@ -112,7 +112,9 @@ def test_rejects_corrupt_compressed_body(client, coding: str, body: bytes) -> No
 def test_size_limit_after_decompression(client, coding: str, size: int) -> None:
     """R19: the size limit applies to the decompressed body."""
     bomb = (gzip if coding == "gzip" else zlib).compress(b" " * size)
-    assert str(LIMIT) in error_message(client.post(INFER, data=bomb, headers={"Content-Encoding": coding}), 413)
+    assert str(LIMIT) in error_message(
+        client.post(INFER, data=bomb, headers={"Content-Encoding": coding}), 413
+    )
 
 
 def padded(size: int) -> bytes:
@@ -141,7 +143,9 @@ def test_size_limit_of_chunked_body(client) -> None:
     """R19: the size limit applies to a chunked body too."""
     chunked = {"CONTENT_LENGTH": "", "wsgi.input_terminated": True}
     for size, status in [(LIMIT, 200), (LIMIT + 1, 413)]:
-        response = client.post(INFER, input_stream=io.BytesIO(padded(size)), environ_overrides=chunked)
+        response = client.post(
+            INFER, input_stream=io.BytesIO(padded(size)), environ_overrides=chunked
+        )
         assert response.status_code == status, response.json
     assert str(LIMIT) in error_message(response, 413)
 
@@ -152,7 +156,9 @@ def test_compresses_large_response(echoes, accepted: str) -> None:
     service = echoes("BYTES")
     envelope = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["x" * 2000]}]}
     response = service.rest.post(envelope, Accept_Encoding=accepted)
-    plain = {"gzip": gzip.decompress, "deflate": zlib.decompress}[response.headers["Content-Encoding"]](response.data)
+    plain = {"gzip": gzip.decompress, "deflate": zlib.decompress}[
+        response.headers["Content-Encoding"]
+    ](response.data)
     assert response.headers["Content-Encoding"] in accepted.lower()
     assert json.loads(plain)["outputs"][0]["data"] == ["x" * 2000]
     assert response.content_length == len(response.data) < 1000
@@ -176,7 +182,9 @@ def test_does_not_compress_metadata_and_errors(serve) -> None:
     for response in (
         client.get("/v2/models/test", headers={"Accept-Encoding": "gzip, deflate"}),
         client.post(
-            INFER, json={"inputs": [{"name": "a", "shape": ["🌷" * 500]}] * 8}, headers={"Accept-Encoding": "gzip"}
+            INFER,
+            json={"inputs": [{"name": "a", "shape": ["🌷" * 500]}] * 8},
+            headers={"Accept-Encoding": "gzip"},
         ),
     ):
         assert "Content-Encoding" not in response.headers

@@ -16,8 +16,12 @@ from app.protocol.errors import InvalidInput
 from tests.service import models
 from tests.service.wires import error_message, pack
 
-GOOD: dict[str, Any] = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1.5, -2]}]}
-BAD: dict[str, Any] = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1.5, -2]}]}
+GOOD: dict[str, Any] = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1.5, -2]}]
+}
+BAD: dict[str, Any] = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1.5, -2]}]
+}
 INFER = "/v2/models/test/infer"
 
 
@@ -42,7 +46,10 @@ def is_open(application: Flask) -> bool:
     ("headers", "body"),
     [
         ({}, GOOD),
-        ({"Accept-Encoding": "gzip"}, {"inputs": [{**GOOD["inputs"][0], "shape": [4000], "data": [0.5] * 4000}]}),
+        (
+            {"Accept-Encoding": "gzip"},
+            {"inputs": [{**GOOD["inputs"][0], "shape": [4000], "data": [0.5] * 4000}]},
+        ),
         ({}, {**GOOD, "parameters": {"binary_data_output": True}}),
         ({}, {**GOOD, "id": "ü"}),
         ({}, BAD),
@@ -51,13 +58,19 @@ def is_open(application: Flask) -> bool:
     ],
 )
 @pytest.mark.parametrize("path", [INFER, "/v2/models/test/versions/1/infer"])
-def test_same_responses_as_flask(application: Flask, path: str, headers: dict[str, str], body: Any) -> None:
+def test_same_responses_as_flask(
+    application: Flask, path: str, headers: dict[str, str], body: Any
+) -> None:
     """The first request, through Flask, and the second, on the fast path, have the same status, headers and body."""
     client = application.test_client()
     named = {"X-Request-Id": "same", **headers}
     first, second = (client.post(path, json=body, headers=named) for _ in range(2))
     assert is_open(application)
-    assert (first.status, sorted(first.headers), first.data) == (second.status, sorted(second.headers), second.data)
+    assert (first.status, sorted(first.headers), first.data) == (
+        second.status,
+        sorted(second.headers),
+        second.data,
+    )
 
 
 def test_flask_handles_other_routes(application: Flask) -> None:
@@ -138,7 +151,9 @@ def test_additions_to_flask_see_every_request(
         assert len(seen) == count
 
 
-@pytest.mark.parametrize("name", ["request_started", "request_finished", "request_tearing_down", "appcontext_pushed"])
+@pytest.mark.parametrize(
+    "name", ["request_started", "request_finished", "request_tearing_down", "appcontext_pushed"]
+)
 def test_listeners_of_signals_see_every_request(application: Flask, name: str) -> None:
     """A listener of Flask's signals receives one for every inference request."""
     seen: list[Any] = []
@@ -155,14 +170,18 @@ def test_listeners_of_signals_see_every_request(application: Flask, name: str) -
 
 def test_error_handler_of_user(application: Flask) -> None:
     """An error on the fast path reaches the error handler that a user registers."""
-    application.register_error_handler(InvalidInput, lambda error: (jsonify(mine=str(error), path=request.path), 418))
+    application.register_error_handler(
+        InvalidInput, lambda error: (jsonify(mine=str(error), path=request.path), 418)
+    )
     client = warm_client(application)
     response = client.post(INFER, json=BAD)
     assert is_open(application)
     assert (response.status_code, response.json["path"]) == (418, INFER)
 
 
-def test_patched_method_sees_every_request(application: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patched_method_sees_every_request(
+    application: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A method of Flask that a tracer has wrapped is called for every inference request."""
     inner, seen = Flask.dispatch_request, []
 
@@ -228,7 +247,16 @@ def test_under_a_prefix(application: Flask) -> None:
 def test_binary_data(application: Flask) -> None:
     """A binary request on the fast path gets a binary response."""
     client, blob = warm_client(application), pack("FP32", [1.5, -2.0])
-    tensor = {"name": "x", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": len(blob)}}
-    head = flask.json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    response = client.post(INFER, data=head + blob, headers={"Inference-Header-Content-Length": str(len(head))})
+    tensor = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": [2],
+        "parameters": {"binary_data_size": len(blob)},
+    }
+    head = flask.json.dumps(
+        {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    ).encode()
+    response = client.post(
+        INFER, data=head + blob, headers={"Inference-Header-Content-Length": str(len(head))}
+    )
     assert response.data.endswith(blob)

@@ -75,10 +75,16 @@ def test_elements_as_json(echoes, datatype: str, data: str, expected: str) -> No
     ("datatype", "element", "text"),
     INVALID_ELEMENTS,
 )
-def test_rejects_elements_out_of_range_or_of_another_type(echoes, datatype: str, element: str, text: str) -> None:
+def test_rejects_elements_out_of_range_or_of_another_type(
+    echoes, datatype: str, element: str, text: str
+) -> None:
     """R11, R12: an element that the datatype cannot hold is rejected, and the error names its position."""
     good = '"a"' if datatype == "BYTES" else "0"
-    for data, place in ((f"[{element}, {element}]", 0), (f"[{good}, {element}]", 1), (f"[[{element}], [{good}]]", 0)):
+    for data, place in (
+        (f"[{element}, {element}]", 0),
+        (f"[{good}, {element}]", 1),
+        (f"[[{element}], [{good}]]", 0),
+    ):
         message = error_message(send(echoes, datatype, [2], data), 400)
         assert message.startswith('Input "x": ')
         assert text in message
@@ -94,7 +100,9 @@ def test_rejects_numbers_that_are_not_json(echoes, element: str) -> None:
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
 def test_infinite_output(serve, datatype: str) -> None:
     """R12: an output with ±Infinity is rejected in JSON, returned in binary, and null if JSON_NONFINITE is `null`."""
-    module = models.model([], [MetadataTensor("y", datatype, [-1])], lambda _: [float("inf"), 1, float("-inf")])
+    module = models.model(
+        [], [MetadataTensor("y", datatype, [-1])], lambda _: [float("inf"), 1, float("-inf")]
+    )
     client = serve(module)
     text = error_message(client.rest.post({"inputs": []}), 400)
     assert text.startswith('Output "y": ')
@@ -106,7 +114,9 @@ def test_infinite_output(serve, datatype: str) -> None:
 
 def test_output_that_is_not_utf8(serve) -> None:
     """R14: an output that is not UTF-8 is rejected in JSON, and returned in binary."""
-    service = serve(models.model([], [MetadataTensor("y", "BYTES", [-1])], lambda _: [b"fine", b"\xff"]))
+    service = serve(
+        models.model([], [MetadataTensor("y", "BYTES", [-1])], lambda _: [b"fine", b"\xff"])
+    )
     text = error_message(service.rest.post({"inputs": []}), 400)
     assert text.startswith('Output "y": ')
     assert "equest binary output" in text
@@ -128,7 +138,9 @@ def test_rejects_body_that_is_not_json(client, body: bytes) -> None:
 
 def test_rejects_nan_with_advice(client) -> None:
     """R20: NaN, as written by Python's json module, is rejected, and the error recommends null."""
-    body = json.dumps({"inputs": [{"name": "ü", "shape": [1], "datatype": "FP32", "data": [float("nan")]}]})
+    body = json.dumps(
+        {"inputs": [{"name": "ü", "shape": [1], "datatype": "FP32", "data": [float("nan")]}]}
+    )
     assert error_message(client.post(INFER, data=body), 400).endswith(". Use null for NaN.")
 
 
@@ -148,7 +160,9 @@ def test_rejects_truncated_json(client, length: int) -> None:
 
 def test_rejects_body_shorter_than_content_length(client) -> None:
     """R19, R20: a body that is shorter than its Content-Length returns 400."""
-    error_message(client.post(INFER, data=BODY, environ_overrides={"CONTENT_LENGTH": str(len(BODY) + 1)}), 400)
+    error_message(
+        client.post(INFER, data=BODY, environ_overrides={"CONTENT_LENGTH": str(len(BODY) + 1)}), 400
+    )
 
 
 @pytest.mark.parametrize("body", INSTEAD)
@@ -167,7 +181,9 @@ def test_depth_limit(client, opening: str, closing: str) -> None:
     """R20: JSON may be nested 64 levels deep, counted from the root of the body."""
     each = opening.count("[") + opening.count("{")
     assert client.post(INFER, data=nested(63 // each, opening, closing)).status_code == 200
-    assert "at most 64 levels" in error_message(client.post(INFER, data=nested(64 // each, opening, closing)), 400)
+    assert "at most 64 levels" in error_message(
+        client.post(INFER, data=nested(64 // each, opening, closing)), 400
+    )
 
 
 @pytest.mark.parametrize("levels", [900, 1100, 49_000])
@@ -185,7 +201,9 @@ def test_depth_limit_after_large_flat_data(serve, levels: int, status: int) -> N
     assert client.post(INFER, data=b'{"extra": %s, %s' % (extra, BODY[1:])).status_code == status
 
 
-@pytest.mark.parametrize("text", ["[" * 500, '"' + "[{" * 50, "\\" + "[" * 100, '\\"' + "]" * 100, "{[" * 100 + "\\"])
+@pytest.mark.parametrize(
+    "text", ["[" * 500, '"' + "[{" * 50, "\\" + "[" * 100, '\\"' + "]" * 100, "{[" * 100 + "\\"]
+)
 def test_brackets_in_strings_are_not_nesting(client, text: str) -> None:
     """R20: brackets in strings do not count as nesting."""
     body = {"extra": text, text: [[text]], **GOOD}
@@ -195,4 +213,6 @@ def test_brackets_in_strings_are_not_nesting(client, text: str) -> None:
 def test_depth_limit_of_data(echoes) -> None:
     """R10, R20: data may be nested up to the depth limit of the body, whatever its shape."""
     assert send(echoes, "INT32", [1], "[" * 61 + "1" + "]" * 61).status_code == 200
-    assert "at most 64 levels" in error_message(send(echoes, "INT32", [1], "[" * 62 + "1" + "]" * 62), 400)
+    assert "at most 64 levels" in error_message(
+        send(echoes, "INT32", [1], "[" * 62 + "1" + "]" * 62), 400
+    )

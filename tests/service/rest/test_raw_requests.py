@@ -51,10 +51,15 @@ def test_size_of_variable_dimension(echoes, declared: list[int]) -> None:
 
 def test_size_of_bf16(echoes) -> None:
     """B8, R23: an element of BF16 has two bytes."""
-    assert output(post(echoes("BF16", -1, 2), bytes.fromhex("803f00c0 004080bf"))).tolist() == [[1, -2], [2, -1]]
+    assert output(post(echoes("BF16", -1, 2), bytes.fromhex("803f00c0 004080bf"))).tolist() == [
+        [1, -2],
+        [2, -1],
+    ]
 
 
-@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize(
+    ("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
 def test_compressed_body(echoes, coding: str, compress: Callable[[bytes], bytes]) -> None:
     """B8, R18: a compressed body is decompressed first."""
     response = post(echoes("BYTES"), compress(IMAGE), **{"Content-Encoding": coding})
@@ -64,7 +69,9 @@ def test_compressed_body(echoes, coding: str, compress: Callable[[bytes], bytes]
 def test_chunked_body(echoes) -> None:
     """B8, R21: the length of a body without Content-Length is that of its chunks."""
     stream, ended = io.BytesIO(ROWS.tobytes()), {"wsgi.input_terminated": True}
-    response = echoes("FP32").client.post(INFER, input_stream=stream, headers=RAW, environ_overrides=ended)
+    response = echoes("FP32").client.post(
+        INFER, input_stream=stream, headers=RAW, environ_overrides=ended
+    )
     assert output(response).tolist() == ROWS.ravel().tolist()
 
 
@@ -72,15 +79,28 @@ def test_optional_inputs_are_absent(serve) -> None:
     """B8: inputs with a default do not count. All outputs are returned in binary form."""
     response = post(serve(models.two_by_two()), ROWS.tobytes())
     made = InferenceResponse.from_http(response.data, dict(response.headers))
-    assert {each.name: each.data.tolist() for each in made.outputs} == {"sum": [1, 5, 9, 13], "double": [14]}
+    assert {each.name: each.data.tolist() for each in made.outputs} == {
+        "sum": [1, 5, 9, 13],
+        "double": [14],
+    }
     assert response.json is None
 
 
 @pytest.mark.parametrize(
     ("datatype", "declared", "body", "text"),
     [
-        ("FP32", [-1, -1], bytes(8), 'Input "x": invalid shape. Expected at most one variable dimension'),
-        ("FP32", [-1, 2], bytes(12), 'Input "x": wrong number of bytes. Expected the size that the shape requires'),
+        (
+            "FP32",
+            [-1, -1],
+            bytes(8),
+            'Input "x": invalid shape. Expected at most one variable dimension',
+        ),
+        (
+            "FP32",
+            [-1, 2],
+            bytes(12),
+            'Input "x": wrong number of bytes. Expected the size that the shape requires',
+        ),
         ("FP32", [2], bytes(12), 'Input "x": wrong number of bytes. '),
         ("FP32", [-1, 0], bytes(4), 'Input "x": wrong number of bytes. '),
         ("BYTES", [2], b"a", 'Input "x": wrong number of elements. '),
@@ -89,17 +109,26 @@ def test_optional_inputs_are_absent(serve) -> None:
         ("FP32", [-1], b"", 'Input "x": empty body. '),
     ],
 )
-def test_rejects_body_that_does_not_match(echoes, datatype: str, declared: list[int], body: bytes, text: str) -> None:
+def test_rejects_body_that_does_not_match(
+    echoes, datatype: str, declared: list[int], body: bytes, text: str
+) -> None:
     """B8: a body that does not determine the shape, or does not match it, is rejected."""
     service = echoes(datatype, *declared)
     assert error_message(post(service, body), 400).startswith(text)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "predict", "got"), [("ab", lambda model, a, b: a, '"a", "b"'), ("a", lambda model, a=None: a, "none")]
+    ("inputs", "predict", "got"),
+    [("ab", lambda model, a, b: a, '"a", "b"'), ("a", lambda model, a=None: a, "none")],
 )
 def test_rejects_other_numbers_of_inputs(serve, inputs: str, predict: Any, got: str) -> None:
     """B8: a model without exactly one required input rejects raw binary requests."""
-    declared, returned = [MetadataTensor(each, "FP32", [-1]) for each in inputs], MetadataTensor("y", "FP32", [-1])
+    declared, returned = (
+        [MetadataTensor(each, "FP32", [-1]) for each in inputs],
+        MetadataTensor("y", "FP32", [-1]),
+    )
     text = error_message(post(serve(models.model(declared, [returned], predict)), bytes(4)), 400)
-    assert text == f"Invalid Inference-Header-Content-Length 0. Expected a model with one required input, got {got}."
+    assert (
+        text
+        == f"Invalid Inference-Header-Content-Length 0. Expected a model with one required input, got {got}."
+    )

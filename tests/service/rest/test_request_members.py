@@ -31,10 +31,33 @@ def changed(**members: Any) -> dict[str, Any]:
         {"parameters": {}, "outputs": []},
         {"parameters": {"a": "text", "b": 1, "c": 1.5, "d": False, "e": 2**63, "f": -1e308}},
         {"inputs": [{**GOOD["inputs"][0], "parameters": None, "extra": {"a": []}}]},
-        {"outputs": [{"name": "sum", "parameters": None, "extra": 1}, {"name": "double", "parameters": {"a": 1}}]},
-        {"parameters": {"headers": None, "content_type": None, "binary_data_output": None, "timeout": None}},
-        {"inputs": [{**GOOD["inputs"][0], "parameters": {"content_type": None, "binary_data_size": None}}]},
-        {"outputs": [{"name": each, "parameters": {"binary_data": None}} for each in ("sum", "double")]},
+        {
+            "outputs": [
+                {"name": "sum", "parameters": None, "extra": 1},
+                {"name": "double", "parameters": {"a": 1}},
+            ]
+        },
+        {
+            "parameters": {
+                "headers": None,
+                "content_type": None,
+                "binary_data_output": None,
+                "timeout": None,
+            }
+        },
+        {
+            "inputs": [
+                {
+                    **GOOD["inputs"][0],
+                    "parameters": {"content_type": None, "binary_data_size": None},
+                }
+            ]
+        },
+        {
+            "outputs": [
+                {"name": each, "parameters": {"binary_data": None}} for each in ("sum", "double")
+            ]
+        },
     ],
 )
 def test_ignores_unknown_and_null_members(service, members: dict) -> None:
@@ -62,8 +85,14 @@ def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
     ("envelope", "text"),
     [
         ({}, "Missing inputs. Expected a list of tensors with name, shape, datatype and data."),
-        ({"instances": [[1, 2]]}, "Missing inputs. Expected a list of tensors with name, shape, datatype and data."),
-        ({"inputs": None}, "Invalid inputs. Expected a list of tensors with name, shape, datatype and data, got null."),
+        (
+            {"instances": [[1, 2]]},
+            "Missing inputs. Expected a list of tensors with name, shape, datatype and data.",
+        ),
+        (
+            {"inputs": None},
+            "Invalid inputs. Expected a list of tensors with name, shape, datatype and data, got null.",
+        ),
         ({"inputs": {}}, "Invalid inputs. "),
         ({"inputs": "a"}, "Invalid inputs. "),
         ({"inputs": [5]}, "Invalid inputs[0]. Expected an object"),
@@ -77,14 +106,20 @@ def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
             {**GOOD, "outputs": [{"name": "sum", "parameters": []}]},
             'Output "sum": invalid parameters. Expected an object',
         ),
-        ({**GOOD, "outputs": [{"name": "sum", "parameters": {"binary_data": 1}}]}, '"binary_data". Expected true'),
+        (
+            {**GOOD, "outputs": [{"name": "sum", "parameters": {"binary_data": 1}}]},
+            '"binary_data". Expected true',
+        ),
         ({**GOOD, "parameters": []}, "Invalid parameters. Expected an object, got []"),
         ({**GOOD, "parameters": "a"}, 'Invalid parameters. Expected an object, got "a"'),
         (
             {**GOOD, "parameters": {"a": [1]}},
             'parameter "a". Expected a string, number or boolean, got [1]',
         ),
-        ({**GOOD, "parameters": {"a": {}}}, 'parameter "a". Expected a string, number or boolean, got {}'),
+        (
+            {**GOOD, "parameters": {"a": {}}},
+            'parameter "a". Expected a string, number or boolean, got {}',
+        ),
         (
             {**GOOD, "parameters": {"binary_data_output": "true"}},
             'parameter "binary_data_output". Expected true',
@@ -96,12 +131,30 @@ def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
         (changed(shape=None), 'Input "a": invalid shape. Expected a list of integers, got null.'),
         (changed(shape=2), 'Input "a": invalid shape. Expected a list of integers, got 2'),
         (changed(shape="12"), 'Input "a": invalid shape. Expected a list of integers, got "12"'),
-        (changed(shape=[True, 2]), 'Input "a": invalid shape. Expected integers of at least 0, got true'),
-        (changed(shape=["1", 2]), 'Input "a": invalid shape. Expected integers of at least 0, got "1"'),
-        (changed(shape=[1, 2.0]), 'Input "a": invalid shape. Expected integers of at least 0, got 2.0'),
-        (changed(shape=[-1, 2]), 'Input "a": invalid shape. Expected integers of at least 0, got -1'),
-        (changed(shape=[None, 2]), 'Input "a": invalid shape. Expected integers of at least 0, got null'),
-        (changed(shape=[[1], 2]), 'Input "a": invalid shape. Expected integers of at least 0, got [1]'),
+        (
+            changed(shape=[True, 2]),
+            'Input "a": invalid shape. Expected integers of at least 0, got true',
+        ),
+        (
+            changed(shape=["1", 2]),
+            'Input "a": invalid shape. Expected integers of at least 0, got "1"',
+        ),
+        (
+            changed(shape=[1, 2.0]),
+            'Input "a": invalid shape. Expected integers of at least 0, got 2.0',
+        ),
+        (
+            changed(shape=[-1, 2]),
+            'Input "a": invalid shape. Expected integers of at least 0, got -1',
+        ),
+        (
+            changed(shape=[None, 2]),
+            'Input "a": invalid shape. Expected integers of at least 0, got null',
+        ),
+        (
+            changed(shape=[[1], 2]),
+            'Input "a": invalid shape. Expected integers of at least 0, got [1]',
+        ),
         (changed(shape=[10**30, 0]), 'Input "a": invalid shape. Expected integers of at least 0'),
         (changed(shape=[2**64 - 1, 0], data=[]), 'Input "a": shape too large for an array. '),
         (changed(datatype=...), 'Input "a": missing datatype. Expected one of BOOL, '),
@@ -111,8 +164,14 @@ def test_rejects_id_that_is_not_a_string(service, request_id: Any) -> None:
         (changed(datatype=32), 'Input "a": invalid datatype. Expected one of BOOL, '),
         (changed(datatype=["FP32"]), 'Input "a": invalid datatype. Expected one of BOOL, '),
         (changed(datatype={}), 'Input "a": invalid datatype. Expected one of BOOL, '),
-        (changed(data=...), 'Input "a": invalid data. Expected either data or binary_data_size, got neither'),
-        (changed(data=None), 'Input "a": invalid data. Expected either data or binary_data_size, got neither'),
+        (
+            changed(data=...),
+            'Input "a": invalid data. Expected either data or binary_data_size, got neither',
+        ),
+        (
+            changed(data=None),
+            'Input "a": invalid data. Expected either data or binary_data_size, got neither',
+        ),
         (changed(parameters=[]), 'Input "a": invalid parameters. Expected an object, got []'),
         (
             changed(parameters={"a": []}),
@@ -127,7 +186,11 @@ def test_rejects_missing_or_invalid_members(service, envelope: Any, text: str) -
 
 def test_reports_all_invalid_members(service) -> None:
     """R19: one error message reports all invalid members of a request."""
-    envelope = {"id": 5, "inputs": [{"name": "a", "datatype": "x", "shape": [-1]}, {"shape": []}], "outputs": 1}
+    envelope = {
+        "id": 5,
+        "inputs": [{"name": "a", "datatype": "x", "shape": [-1]}, {"shape": []}],
+        "outputs": 1,
+    }
     text = error_message(service.rest.post(envelope), 400)
     for part in [
         "Invalid id",

@@ -61,7 +61,11 @@ def test_infer_paths(client, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
-    [(method, path, {"GET", "HEAD"}) for path in GETS for method in ("POST", "PUT", "DELETE", "PATCH")]
+    [
+        (method, path, {"GET", "HEAD"})
+        for path in GETS
+        for method in ("POST", "PUT", "DELETE", "PATCH")
+    ]
     + [(method, path, {"POST"}) for path in POSTS for method in ("GET", "PUT", "DELETE", "PATCH")]
     + [("BREW", "/v2", {"GET", "HEAD"}), ("TRACE", INFER, {"POST"})],
 )
@@ -75,11 +79,17 @@ def test_rejects_wrong_method(client, method: str, path: str, allowed: set[str])
 def test_rejects_head_of_infer(client) -> None:
     """R19: HEAD of a path without GET returns 405 with `Allow` and no body."""
     response = client.head(INFER)
-    assert (response.status_code, response.data, response.mimetype) == (405, b"", "application/json")
+    assert (response.status_code, response.data, response.mimetype) == (
+        405,
+        b"",
+        "application/json",
+    )
     assert "POST" in response.headers["Allow"]
 
 
-@pytest.mark.parametrize(("path", "verb"), [("/v2", "GET"), ("/v2/models/test", "HEAD"), (INFER, "POST")])
+@pytest.mark.parametrize(
+    ("path", "verb"), [("/v2", "GET"), ("/v2/models/test", "HEAD"), (INFER, "POST")]
+)
 def test_options(client, path: str, verb: str) -> None:
     """R2: OPTIONS returns the methods of a path in `Allow`, and runs nothing."""
     response = client.options(path)
@@ -111,7 +121,9 @@ def test_unknown_path(client, method: str, path: str) -> None:
     assert f"{method} /" in error_message(client.open(path, method=method), 404)
 
 
-@pytest.mark.parametrize("name", ["iris", "Test", "te st", "%ff", "%00", "🌷", "test%20", "x" * 200, "%2e%2e"])
+@pytest.mark.parametrize(
+    "name", ["iris", "Test", "te st", "%ff", "%00", "🌷", "test%20", "x" * 200, "%2e%2e"]
+)
 @pytest.mark.parametrize("path", ["/v2/models/{}", "/v2/models/{}/ready", "/v2/models/{}/infer"])
 def test_unknown_model(client, path: str, name: str) -> None:
     """R1, R3: any other model name returns 404."""
@@ -126,7 +138,9 @@ def test_unknown_version(client, path: str) -> None:
     """R3: an unknown version returns 404 on every route of the model."""
     method = "POST" if path == "/infer" else "GET"
     response = client.open(f"/v2/models/test/versions/v1{path}", method=method, json=GOOD)
-    assert error_message(response, 404) == 'Model "test": version not found. Expected "1", got "v1".'
+    assert (
+        error_message(response, 404) == 'Model "test": version not found. Expected "1", got "v1".'
+    )
 
 
 def test_server_metadata(client) -> None:
@@ -152,7 +166,10 @@ def test_readiness(client) -> None:
 
 def test_content_types_in_metadata(serve) -> None:
     """R6: the metadata of a tensor have its content type in `parameters`, and no `parameters` without one."""
-    tensors = [MetadataTensor("x", "BYTES", [-1], content_type="str")], [MetadataTensor("y", "FP32", [-1, 3])]
+    tensors = (
+        [MetadataTensor("x", "BYTES", [-1], content_type="str")],
+        [MetadataTensor("y", "FP32", [-1, 3])],
+    )
     body = serve(models.model(*tensors, lambda _, x: [[0] * 3])).client.get("/v2/models/test").json
     assert body["inputs"] == [
         {"name": "x", "datatype": "BYTES", "shape": [-1], "parameters": {"content_type": "str"}},
@@ -164,11 +181,17 @@ def test_exception_in_predict(serve, caplog: pytest.LogCaptureFixture) -> None:
     """R19: an exception in predict() returns 500 in JSON with its class, and only the log has the traceback."""
 
     def predict(_: Any, x: np.ndarray) -> Any:
-        raise [RecursionError, MemoryError, KeyError, StopIteration, SystemError][int(x[0])]("\ud800 odd\n" * 9)
+        raise [RecursionError, MemoryError, KeyError, StopIteration, SystemError][int(x[0])](
+            "\ud800 odd\n" * 9
+        )
 
-    module = models.model([MetadataTensor("x", "INT8", [-1])], [MetadataTensor("y", "INT8", [-1])], predict)
+    module = models.model(
+        [MetadataTensor("x", "INT8", [-1])], [MetadataTensor("y", "INT8", [-1])], predict
+    )
     service = serve(module)
-    for index, name in enumerate(["RecursionError", "MemoryError", "KeyError", "StopIteration", "SystemError"]):
+    for index, name in enumerate(
+        ["RecursionError", "MemoryError", "KeyError", "StopIteration", "SystemError"]
+    ):
         tensor = {"name": "x", "datatype": "INT8", "shape": [1], "data": [index]}
         assert name in error_message(service.rest.post({"inputs": [tensor]}), 500)
     assert caplog.text.count("Traceback") == 5

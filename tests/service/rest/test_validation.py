@@ -17,7 +17,13 @@ GOOD: dict[str, Any] = {
     "id": "1",
     "parameters": {"binary_data_output": False},
     "inputs": [
-        {"name": "a", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2], "parameters": {"content_type": "np"}},
+        {
+            "name": "a",
+            "datatype": "FP32",
+            "shape": [1, 2],
+            "data": [1.5, 2],
+            "parameters": {"content_type": "np"},
+        },
         {"name": "b", "datatype": "INT64", "shape": [1], "data": [3]},
     ],
     "outputs": [{"name": "sum", "parameters": {"binary_data": False}}, {"name": "double"}],
@@ -67,11 +73,28 @@ def bodies() -> list[bytes]:
     """Return different bodies: GOOD with one mutation, with several, and JSON that is not a request."""
     single = [mutate({member: value}) for member, value in product(MEMBERS, VALUES)]
     several = [
-        mutate({("id",): value, ("inputs", 0, "shape"): value, ("inputs", 1, "name"): value, ("outputs",): value})
+        mutate(
+            {
+                ("id",): value,
+                ("inputs", 0, "shape"): value,
+                ("inputs", 1, "name"): value,
+                ("outputs",): value,
+            }
+        )
         for value in VALUES
     ]
-    others = [None, [], "text", 5, {}, {"inputs": [1] * 100}, {**GOOD, "inputs": GOOD["inputs"] * 2}]
-    return list(dict.fromkeys(json.dumps(each).encode() for each in [GOOD, *single, *several, *others]))
+    others = [
+        None,
+        [],
+        "text",
+        5,
+        {},
+        {"inputs": [1] * 100},
+        {**GOOD, "inputs": GOOD["inputs"] * 2},
+    ]
+    return list(
+        dict.fromkeys(json.dumps(each).encode() for each in [GOOD, *single, *several, *others])
+    )
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
@@ -102,5 +125,7 @@ def test_limit_of_errors(serve) -> None:
     """R19: a body with thousands of errors gets a short message, which starts with the first of them."""
     response = serve(models.two_by_two()).client.post(INFER, json={"inputs": [5] * 20_000})
     assert response.status_code == 400
-    assert response.json["error"].startswith("Invalid inputs[0]. Expected an object, got 5. Invalid inputs[1]. ")
+    assert response.json["error"].startswith(
+        "Invalid inputs[0]. Expected an object, got 5. Invalid inputs[1]. "
+    )
     assert len(response.data) < 1000

@@ -16,13 +16,17 @@ from tests.service.processes import Running, free_ports
 ROOT = Path(__file__).parents[3]
 
 
-def post(connection: http.client.HTTPConnection, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
+def post(
+    connection: http.client.HTTPConnection, body: Any, path: str = "/v2/models/test/infer"
+) -> tuple[int, Any]:
     connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
     response = connection.getresponse()
     return response.status, json.loads(response.read())
 
 
-def post_on_new_connection(service: Running, body: Any, path: str = "/v2/models/test/infer") -> tuple[int, Any]:
+def post_on_new_connection(
+    service: Running, body: Any, path: str = "/v2/models/test/infer"
+) -> tuple[int, Any]:
     """Call post() with a separate connection."""
     with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
         return post(connection, body, path)
@@ -38,7 +42,12 @@ GOOD = {"inputs": [tensor("x", "a", "b")]}
 def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command that is expected to fail at startup."""
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port), **environment}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": str(http_port),
+        "GRPC_PORT": str(grpc_port),
+        **environment,
+    }
     return subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,

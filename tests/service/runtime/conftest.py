@@ -14,7 +14,9 @@ from tests.service.runtime.raw_client import FEW, LIMIT, ROOT
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     """A BYTES echo with two workers and few threads."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=LIMIT, **FEW) as service:
+    with gunicorn(
+        ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=LIMIT, **FEW
+    ) as service:
         yield service
 
 

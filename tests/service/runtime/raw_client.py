@@ -28,7 +28,11 @@ def body_of(*texts: str) -> bytes:
 
 
 def head_of(body: bytes, *lines: str, path: str = PATH, version: str = "1.1") -> bytes:
-    lines = (f"POST {path} HTTP/{version}", "Host: x", *(lines or (f"Content-Length: {len(body)}",)))
+    lines = (
+        f"POST {path} HTTP/{version}",
+        "Host: x",
+        *(lines or (f"Content-Length: {len(body)}",)),
+    )
     return "\r\n".join([*lines, "", ""]).encode()
 
 
@@ -39,7 +43,12 @@ def request_of(*texts: str) -> bytes:
 
 def chunked(body: bytes, size: int = 1000, trailer: bytes = b"") -> bytes:
     pieces = [body[place : place + size] for place in range(0, len(body), size)]
-    return b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in pieces) + b"0\r\n" + trailer + b"\r\n"
+    return (
+        b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in pieces)
+        + b"0\r\n"
+        + trailer
+        + b"\r\n"
+    )
 
 
 def family_of(host: str) -> socket.AddressFamily:
@@ -49,7 +58,9 @@ def family_of(host: str) -> socket.AddressFamily:
 class Client:
     """A separate connection. If `room` is set, its receive buffer has about that many bytes."""
 
-    def __init__(self, port: int, stack: ExitStack, room: int = 0, host: str = "127.0.0.1", own_port: int = 0):
+    def __init__(
+        self, port: int, stack: ExitStack, room: int = 0, host: str = "127.0.0.1", own_port: int = 0
+    ):
         self.sock = stack.enter_context(socket.socket(family_of(host)))
         if room:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
@@ -66,12 +77,16 @@ class Client:
 
     def secure(self, context: ssl.SSLContext, stack: ExitStack) -> None:
         self.file.close()
-        self.use(stack.enter_context(context.wrap_socket(self.sock, server_hostname="127.0.0.1")), stack)
+        self.use(
+            stack.enter_context(context.wrap_socket(self.sock, server_hostname="127.0.0.1")), stack
+        )
 
     def read_response(self) -> tuple[int, dict[str, str], bytes]:
         """Return the status, the headers and the body of the next response."""
         status = int(self.file.readline().split()[1])
-        headers = {name.lower(): value for name, value in http.client.parse_headers(self.file).items()}
+        headers = {
+            name.lower(): value for name, value in http.client.parse_headers(self.file).items()
+        }
         return status, headers, self.file.read(int(headers.get("content-length", 0)))
 
     def texts(self) -> list[str]:
@@ -110,9 +125,13 @@ HALVES: dict[str, tuple[bytes, bytes]] = {
     "nothing": (b"", SMALL),
     "one byte": (SMALL[:1], SMALL[1:]),
     "half a head": (SMALL[:40], SMALL[40:]),
-    "all but the head's end": (SMALL.partition(b"\r\n\r\n")[0] + b"\r\n\r", b"\n" + SMALL.partition(b"\r\n\r\n")[2]),
+    "all but the head's end": (
+        SMALL.partition(b"\r\n\r\n")[0] + b"\r\n\r",
+        b"\n" + SMALL.partition(b"\r\n\r\n")[2],
+    ),
     "a head": tuple(
-        part + end for part, end in zip(SMALL.partition(b"\r\n\r\n")[::2], (b"\r\n\r\n", b""), strict=True)
+        part + end
+        for part, end in zip(SMALL.partition(b"\r\n\r\n")[::2], (b"\r\n\r\n", b""), strict=True)
     ),
     "half a body": (SMALL[:-50], SMALL[-50:]),
     "half a large body": (LARGE[:-500_000], LARGE[-500_000:]),

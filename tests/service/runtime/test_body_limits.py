@@ -32,7 +32,10 @@ FLOODS = {
     "many headers": (b"GET /v2 HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
     "a long header": (b"GET /v2 HTTP/1.1\r\na: " + b"b" * 20_000 + b"\r\n\r\n", 431),
     "a head without end": (b"GET /v2 HTTP/1.1\r\n" + b"a: b\r\n" * 100_000, 431),
-    "a head of 70 KB": (b"GET /v2 HTTP/1.1\r\n" + (b"a: " + b"b" * 7000 + b"\r\n") * 10 + b"\r\n", 431),
+    "a head of 70 KB": (
+        b"GET /v2 HTTP/1.1\r\n" + (b"a: " + b"b" * 7000 + b"\r\n") * 10 + b"\r\n",
+        431,
+    ),
     "a line without end": (b"GET /v2 HTTP/1.1\r\na: " + b"b" * 1_000_000, 431),
     "a long path": (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 414),
     "a path without end": (b"GET /" + b"a" * 1_000_000, 414),
@@ -42,24 +45,48 @@ FLOODS = {
     "both framings": (head_of(b"", "Content-Length: 1", "Transfer-Encoding: chunked"), 400),
     "an unknown coding": (head_of(b"", "Transfer-Encoding: nonsense"), 501),
     "another coding": (head_of(b"", "Transfer-Encoding: gzip, chunked"), 501),
-    "another coding, whole": (head_of(b"", "Transfer-Encoding: gzip, chunked") + chunked(body_of("a")), 501),
-    "two codings": (head_of(b"", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked") + chunked(body_of("a")), 501),
+    "another coding, whole": (
+        head_of(b"", "Transfer-Encoding: gzip, chunked") + chunked(body_of("a")),
+        501,
+    ),
+    "two codings": (
+        head_of(b"", "Transfer-Encoding: gzip", "Transfer-Encoding: chunked")
+        + chunked(body_of("a")),
+        501,
+    ),
     "no chunks": (head_of(b"", "Transfer-Encoding: identity"), 400),
     "an unknown expectation": (head_of(b"x", "Content-Length: 1", "Expect: nonsense"), 417),
     "a malformed chunk": (head_of(b"", "Transfer-Encoding: chunked") + b"xyz\r\n", 400),
-    "a chunk's bare line feed": (head_of(b"", "Transfer-Encoding: chunked") + b"1\nx\r\n0\r\n\r\n", 400),
+    "a chunk's bare line feed": (
+        head_of(b"", "Transfer-Encoding: chunked") + b"1\nx\r\n0\r\n\r\n",
+        400,
+    ),
     "a last chunk's bare line feeds": (head_of(b"", "Transfer-Encoding: chunked") + b"0\n\n", 400),
-    "a trailer's bare line feed": (head_of(b"", "Transfer-Encoding: chunked") + b"0\r\na: b\n\r\n", 400),
+    "a trailer's bare line feed": (
+        head_of(b"", "Transfer-Encoding: chunked") + b"0\r\na: b\n\r\n",
+        400,
+    ),
     "a long chunk line": (head_of(b"", "Transfer-Encoding: chunked") + b"1;" + b"a" * 100_000, 400),
-    "a chunk over the limit": (head_of(b"", "Transfer-Encoding: chunked") + b"2000000\r\n" + b"x" * (LIMIT + 9), 413),
+    "a chunk over the limit": (
+        head_of(b"", "Transfer-Encoding: chunked") + b"2000000\r\n" + b"x" * (LIMIT + 9),
+        413,
+    ),
     "a body over the limit": (head_of(b"", f"Content-Length: {LIMIT + 1}"), 413),
-    "a body not waited for": (head_of(b"", f"Content-Length: {LIMIT + 1}", "Expect: 100-continue"), 413),
-    "too much of chunks": (head_of(b"", "Transfer-Encoding: chunked") + b"1;a\r\nx\r\n" * 20_000, 400),
+    "a body not waited for": (
+        head_of(b"", f"Content-Length: {LIMIT + 1}", "Expect: 100-continue"),
+        413,
+    ),
+    "too much of chunks": (
+        head_of(b"", "Transfer-Encoding: chunked") + b"1;a\r\nx\r\n" * 20_000,
+        400,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_rejects_malformed_and_too_large_requests(running: Running, stack: ExitStack, name: str) -> None:
+def test_rejects_malformed_and_too_large_requests(
+    running: Running, stack: ExitStack, name: str
+) -> None:
     """The server rejects a malformed or too large request with a JSON error, and closes the connection."""
     sent, status = FLOODS[name]
     client = Client(running.http_port, stack)
@@ -71,7 +98,8 @@ def test_rejects_malformed_and_too_large_requests(running: Running, stack: ExitS
 
 
 @pytest.mark.parametrize(
-    ("request_version", "response_version"), [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")]
+    ("request_version", "response_version"),
+    [("1.0", b"1.0"), ("1.1", b"1.1"), ("1.2", b"1.1"), ("1.9", b"1.1")],
 )
 def test_http_version_of_response(
     running: Running, stack: ExitStack, request_version: str, response_version: bytes
@@ -104,7 +132,9 @@ def test_expect_continue_with_pipelining(running: Running, stack: ExitStack) -> 
 
 
 @pytest.mark.parametrize("length", [60_000, 70_000, LIMIT])
-@pytest.mark.parametrize(("start", "status"), [(b"GET /v2/health/live", 200), (b"POST /v2/nothing", 404)])
+@pytest.mark.parametrize(
+    ("start", "status"), [(b"GET /v2/health/live", 200), (b"POST /v2/nothing", 404)]
+)
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_unread_body_keeps_connection_open(
     running: Running, stack: ExitStack, length: int, start: bytes, status: int, is_chunked: bool
@@ -114,7 +144,13 @@ def test_unread_body_keeps_connection_open(
     line = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: %d" % length
     client = Client(running.http_port, stack)
     for _ in range(2):
-        client.send(start + b" HTTP/1.1\r\nHost: x\r\n" + line + b"\r\n\r\n" + (chunked(body) if is_chunked else body))
+        client.send(
+            start
+            + b" HTTP/1.1\r\nHost: x\r\n"
+            + line
+            + b"\r\n\r\n"
+            + (chunked(body) if is_chunked else body)
+        )
     client.send(SMALL)
     assert [client.read_response()[0] for _ in range(3)] == [status, status, 200]
 
@@ -122,7 +158,10 @@ def test_unread_body_keeps_connection_open(
 @pytest.mark.parametrize("size", [1000, 65_000, 100_000])
 def test_large_request_after_chunked_body(running: Running, stack: ExitStack, size: int) -> None:
     """Bytes of the next request that arrive with the last chunk of a body are not added to that body."""
-    first = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello")
+    first = (
+        b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunked(b"hello")
+    )
     client = Client(running.http_port, stack)
     for _ in range(5):
         client.send(SMALL + first[:-9])
@@ -159,10 +198,15 @@ def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> Non
     """The CPU time for a body grows linearly with its size, whether or not a custom route reads it."""
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:cpu_time()", WORKERS=1))
     client = Client(service.http_port, stack)
-    body = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}).encode()
+    body = json.dumps(
+        {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
+    ).encode()
     valid_request = head_of(body) + body
     client.send(
-        valid_request + head_of(b"", f"Content-Length: {4 * LIMIT}", path=path) + b"y" * 4 * LIMIT + valid_request
+        valid_request
+        + head_of(b"", f"Content-Length: {4 * LIMIT}", path=path)
+        + b"y" * 4 * LIMIT
+        + valid_request
     )
     before, response, after = (client.read_response() for _ in range(3))
     assert response[0] == status
@@ -171,7 +215,9 @@ def test_body_needs_linear_time(stack: ExitStack, path: str, status: int) -> Non
 
 def test_announced_body_needs_no_memory(running: Running, stack: ExitStack) -> None:
     """A client that announces a large body does not occupy memory of the server before it sends the body."""
-    wait_for(lambda: running.ready_count() >= len(workers(running)))  # the memory of a loading worker grows
+    wait_for(
+        lambda: running.ready_count() >= len(workers(running))
+    )  # the memory of a loading worker grows
     before = resident(running)
     clients = [Client(running.http_port, stack) for _ in range(40)]
     for client in clients:
@@ -211,7 +257,9 @@ def test_size_limit_of_chunked_body(running: Running, stack: ExitStack, extra: i
 
 
 @pytest.mark.parametrize(("size", "count", "expected"), [(5, 90_000, 400), (200, 70_000, 200)])
-def test_rejects_many_small_chunks(running: Running, stack: ExitStack, size: int, count: int, expected: int) -> None:
+def test_rejects_many_small_chunks(
+    running: Running, stack: ExitStack, size: int, count: int, expected: int
+) -> None:
     """R20: the server rejects a body of very many chunks that contain only a few bytes each."""
     body = body_of("f" * (size * count))
     client = Client(running.http_port, stack)
@@ -231,7 +279,9 @@ messages = st.one_of(
     st.integers(0, 3000).map(
         lambda size: (
             head_of(
-                packed := gzip.compress(body_of("k" * size)), "Content-Encoding: gzip", f"content-length:{len(packed)}"
+                packed := gzip.compress(body_of("k" * size)),
+                "Content-Encoding: gzip",
+                f"content-length:{len(packed)}",
             )
             + packed,
             ["k" * size],
@@ -240,9 +290,16 @@ messages = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(requests=st.lists(messages, min_size=1, max_size=4), places=st.sets(st.integers(0, 2**20), max_size=8))
-def test_requests_in_pieces(running: Running, requests: list[tuple[bytes, list[str]]], places: set[int]) -> None:
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    requests=st.lists(messages, min_size=1, max_size=4),
+    places=st.sets(st.integers(0, 2**20), max_size=8),
+)
+def test_requests_in_pieces(
+    running: Running, requests: list[tuple[bytes, list[str]]], places: set[int]
+) -> None:
     """Requests that are split anywhere get their own responses, in order."""
     sent = b"".join(each for each, _ in requests)
     cuts = sorted({1 + place % (len(sent) - 1) for place in places})

@@ -44,7 +44,9 @@ def test_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
 def test_connection_limit_closes_longest_idle(stack: ExitStack) -> None:
     """At the limit of connections, the server accepts a new one, and closes the one that has been idle for longest."""
     options = {"GUNICORN_CMD_ARGS": "--worker-connections 20"}
-    narrow = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **options, **FEW))
+    narrow = stack.enter_context(
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **options, **FEW)
+    )
     clients = []
     for _ in range(60):
         clients.append(Client(narrow.http_port, stack))
@@ -58,7 +60,9 @@ def test_connection_limit_closes_longest_idle(stack: ExitStack) -> None:
 
 def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
     """If incomplete requests need more than 8 MiB, the slowest clients get status 408. The other requests complete."""
-    service = gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_REQUEST_BYTES=2**20, **FEW)
+    service = gunicorn(
+        ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_REQUEST_BYTES=2**20, **FEW
+    )
     running = stack.enter_context(service)
     sent = request_of("o" * (2**20 - 1000))
     clients: list[Client] = []
@@ -96,7 +100,15 @@ os.execv(sys.argv[1], sys.argv[1:])
 def test_more_connections_than_open_files_limit(stack: ExitStack) -> None:
     """More connections than the limit on open files do not delay other clients, on either port."""
     http_port, grpc_port = free_ports(2)
-    command = [sys.executable, "-c", LIMITED, sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
+    command = [
+        sys.executable,
+        "-c",
+        LIMITED,
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "tests.service.apps:echoing()",
+    ]
     ports = {
         "HOST": "127.0.0.1",
         "HTTP_PORT": http_port,
@@ -120,7 +132,9 @@ def test_more_connections_than_open_files_limit(stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("first", [SMALL, LARGE, CHUNKED], ids=["small", "large", "chunked"])
-def test_half_closed_client_gets_responses(running: Running, stack: ExitStack, first: bytes) -> None:
+def test_half_closed_client_gets_responses(
+    running: Running, stack: ExitStack, first: bytes
+) -> None:
     """A client that shuts down its sending side gets all its responses."""
     client = Client(running.http_port, stack)
     client.send(first + SMALL)
@@ -131,7 +145,9 @@ def test_half_closed_client_gets_responses(running: Running, stack: ExitStack, f
 
 def test_half_closed_client_gets_response_with_batching(stack: ExitStack) -> None:
     """With batching, a client that shuts down its sending side gets the response to a request that did not wait."""
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_BATCH_SIZE=8))
+    service = stack.enter_context(
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_BATCH_SIZE=8)
+    )
     client = Client(service.http_port, stack)
     client.send(SMALL)
     client.sock.shutdown(socket.SHUT_WR)
@@ -148,7 +164,9 @@ def test_half_closed_client_gets_response_with_batching(stack: ExitStack) -> Non
         ("1.1", ["Connection: TE", "Connection: close"]),
     ],
 )
-def test_closes_connection_on_request(running: Running, stack: ExitStack, version: str, lines: list[str]) -> None:
+def test_closes_connection_on_request(
+    running: Running, stack: ExitStack, version: str, lines: list[str]
+) -> None:
     """The server closes the connection after a request of HTTP/1.0 or with `Connection: close`."""
     client, body = Client(running.http_port, stack), body_of("g" * 10**6)
     client.send(head_of(body, f"Content-Length: {len(body)}", *lines, version=version) + body)

@@ -18,7 +18,9 @@ from tests.service.wires import Grpc
 
 APP = "tests.service.library_apps:visible_device()"
 DEVICES = ["0", "GPU-8932f937"]
-REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}).encode()
+REQUEST = json.dumps(
+    {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+).encode()
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +31,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Running]:
     """Run a service with a device per worker, which replaces the CUDA_VISIBLE_DEVICES of the environment."""
-    settings = {"DEVICES": ",".join(DEVICES), "CUDA_VISIBLE_DEVICES": "7", "FOLDER": folder, "WORKERS": ""}
-    with gunicorn(ROOT, APP, is_ready=lambda running: running.workers_ready() == 2, **settings) as running:
+    settings = {
+        "DEVICES": ",".join(DEVICES),
+        "CUDA_VISIBLE_DEVICES": "7",
+        "FOLDER": folder,
+        "WORKERS": "",
+    }
+    with gunicorn(
+        ROOT, APP, is_ready=lambda running: running.workers_ready() == 2, **settings
+    ) as running:
         yield running
 
 
 def logged(service: Running) -> dict[int, str]:
     """Return the device of each current worker, from the log."""
-    found = {int(pid): device for pid, device in re.findall(r"Worker (\d+) uses device (\S+)", service.log())}
+    found = {
+        int(pid): device
+        for pid, device in re.findall(r"Worker (\d+) uses device (\S+)", service.log())
+    }
     return {pid: device for pid, device in found.items() if pid in workers(service)}
 
 
@@ -50,8 +62,14 @@ def send_request(service: Running, protocol: str) -> tuple[int, str, str]:
     if protocol == "grpc":
         with service.own_channel() as channel:
             outputs = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).outputs
-        return (outputs["pid"][2][0], *(outputs[name][2][0].decode() for name in ("device", "order")))
-    outputs = {each["name"]: each["data"][0] for each in post_on_new_connection(service, REQUEST)[1]["outputs"]}
+        return (
+            outputs["pid"][2][0],
+            *(outputs[name][2][0].decode() for name in ("device", "order")),
+        )
+    outputs = {
+        each["name"]: each["data"][0]
+        for each in post_on_new_connection(service, REQUEST)[1]["outputs"]
+    }
     return outputs["pid"], outputs["device"], outputs["order"]
 
 
@@ -97,7 +115,13 @@ def test_reload_keeps_the_balance(service: Running, folder: Path) -> None:
         wait_for(lambda lost=pid: lost not in workers(service))  # type: ignore[misc]
     wait_for(lambda: service.ready_count() == ready + 2)
     waits.unlink()
-    wait_for(lambda: len(now := workers(service)) == 2 and not now & old.keys() and service.workers_ready() == 2)
+    wait_for(
+        lambda: (
+            len(now := workers(service)) == 2
+            and not now & old.keys()
+            and service.workers_ready() == 2
+        )
+    )
     assert_balanced(service)
 
 

@@ -14,7 +14,9 @@ from tests.service.processes import gunicorn, wait_for, workers
 from tests.service.runtime.test_preload import APP, Served
 from tests.service.runtime.waiting_client import ROOT
 
-FAILED = "New worker failed to start: load() failed: RuntimeError: broken. Keeping the current workers"
+FAILED = (
+    "New worker failed to start: load() failed: RuntimeError: broken. Keeping the current workers"
+)
 ENDED = "New worker failed to start: A worker ended before it was ready"
 
 

@@ -37,7 +37,12 @@ SETTINGS = http2(4, 0, 0, b"")
 
 def calls(path: bytes, count: int) -> bytes:
     """Return the frames that start `count` calls on a connection, without their messages."""
-    names = [(b":path", path), (b":authority", b"x"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
+    names = [
+        (b":path", path),
+        (b":authority", b"x"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+    ]
     head = b"\x83\x86" + b"".join(literal(*each) for each in names)  # POST, http
     return b"".join(http2(1, 4, 2 * index + 1, head) for index in range(count))
 
@@ -57,7 +62,9 @@ SILENT = {
     "many calls without a message": (PREFACE + SETTINGS + calls(INFER, 800), 3),
     "watches without a message": (PREFACE + SETTINGS + calls(WATCH, 20), 4),
     "reflections": (
-        PREFACE + SETTINGS + calls(b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", 20),
+        PREFACE
+        + SETTINGS
+        + calls(b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", 20),
         4,
     ),
 }
@@ -89,7 +96,9 @@ def message(body: bytes, call: int = 1) -> bytes:
 def echo_message(size: int) -> bytes:
     """Return the message of a request to echo `size` bytes. The initial window has space for 60,000."""
     request = ModelInferRequest(model_name="test")
-    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(bytes(size))
+    request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(
+        bytes(size)
+    )
     return message(request.SerializeToString())
 
 
@@ -102,13 +111,24 @@ def send_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Cli
 
 def test_shutdown_waits_for_slow_grpc_reader(stack: ExitStack) -> None:
     """During shutdown, a client has as long to read its response as running requests have to complete."""
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0))
+    service = stack.enter_context(
+        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, SHUTDOWN_DELAY_SECONDS=0)
+    )
     client = send_without_reading(service.grpc_port, stack)
-    wait_for(lambda: scrape(service)("inference_requests_total", operation="infer", protocol="grpc", code="OK") == 1)
+    wait_for(
+        lambda: (
+            scrape(service)(
+                "inference_requests_total", operation="infer", protocol="grpc", code="OK"
+            )
+            == 1
+        )
+    )
     service.process.terminate()
     ended = False
     for _ in range(70):  # a thousand bytes each time
-        client.send(http2(8, 0, 0, struct.pack("!I", 1000)) + http2(8, 0, 1, struct.pack("!I", 1000)))
+        client.send(
+            http2(8, 0, 0, struct.pack("!I", 1000)) + http2(8, 0, 1, struct.pack("!I", 1000))
+        )
         ended = client.has_data_within(PATIENCE) and b"grpc-status\x010" in client.sock.recv(2**16)
         if ended:
             break
@@ -120,10 +140,15 @@ def test_shutdown_waits_for_slow_grpc_reader(stack: ExitStack) -> None:
 def test_unread_watch_delays_no_others(short_timeouts: Running, stack: ExitStack) -> None:
     """G7: a client that does not read the messages of Watch does not delay other clients."""
     Client(short_timeouts.grpc_port, stack).send(
-        PREFACE + NO_WINDOW + calls(WATCH, 100) + b"".join(message(b"", 2 * index + 1) for index in range(100))
+        PREFACE
+        + NO_WINDOW
+        + calls(WATCH, 100)
+        + b"".join(message(b"", 2 * index + 1) for index in range(100))
     )
     channel = stack.enter_context(short_timeouts.own_channel())
-    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
+    watch = health_pb2_grpc.HealthStub(channel).Watch(
+        health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2
+    )
     assert next(watch).status == SERVING
 
 

@@ -21,7 +21,9 @@ from tests.service.wires import Grpc
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     """A BYTES echo with two workers and a limit of 1 MiB per request."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=2**20) as service:
+    with gunicorn(
+        ROOT, "tests.service.apps:echoing()", WORKERS=2, MAX_REQUEST_BYTES=2**20
+    ) as service:
         yield service
 
 
@@ -41,7 +43,16 @@ def test_serves_both_protocols(running: Running) -> None:
             assert response.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}, response
 
 
-BAD_BODIES = [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"inputs": 5}', b"\xff", json.dumps(GOOD).encode()[:-2]]
+BAD_BODIES = [
+    b"",
+    b"[]",
+    b"null",
+    b"{",
+    b"[" * 100_000,
+    b'{"inputs": 5}',
+    b"\xff",
+    json.dumps(GOOD).encode()[:-2],
+]
 
 
 def test_malformed_body_keeps_connection_open(connection: http.client.HTTPConnection) -> None:
@@ -62,9 +73,20 @@ def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -
     sent = b""
     for text in texts:
         body = json.dumps({"inputs": [tensor("x", text)]}).encode()
-        sent += b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock, ThreadPoolExecutor() as pool:
-        pool.submit(lambda: [sock.sendall(sent[place : place + step]) for place in range(0, len(sent), step)])
+        sent += (
+            b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
+    with (
+        socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock,
+        ThreadPoolExecutor() as pool,
+    ):
+        pool.submit(
+            lambda: [
+                sock.sendall(sent[place : place + step]) for place in range(0, len(sent), step)
+            ]
+        )
         responses = sock.makefile("rb")
         for text in texts:
             assert responses.readline().startswith(b"HTTP/1.1 200")
@@ -90,15 +112,21 @@ def test_rejects_too_large_body(connection: http.client.HTTPConnection, chunked:
 def test_rejects_too_large_content_length(running: Running) -> None:
     """R19: the server responds with 413 to too large a Content-Length before it receives the body."""
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
-        sock.sendall(b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        sock.sendall(
+            b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+        )
         assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize("length", [100, 2**17])
-def test_rejects_incomplete_body(length: int, running: Running, connection: http.client.HTTPConnection) -> None:
+def test_rejects_incomplete_body(
+    length: int, running: Running, connection: http.client.HTTPConnection
+) -> None:
     """R20: a body that is shorter than its Content-Length results in status 400."""
     with socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock:
-        head = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+        head = (
+            b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+        )
         sock.sendall(head + b'{"inputs"')
         sock.shutdown(socket.SHUT_WR)
         assert sock.makefile("rb").readline().startswith(b"HTTP/1.1 400")
@@ -128,7 +156,9 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
         response = connection.getresponse()
         response.read()
         date = response.headers["Date"]
-        assert date in [formatdate(second, usegmt=True) for second in range(earliest, int(time.time()) + 1)]
+        assert date in [
+            formatdate(second, usegmt=True) for second in range(earliest, int(time.time()) + 1)
+        ]
         dates.add(date)
         return len(dates) > 2
 
@@ -143,7 +173,9 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
         (("grpc_service",), "GRPC_PORT"),
     ],
 )
-def test_port_in_use_stops_startup(running: Running, command: tuple[str, ...], variable: str) -> None:
+def test_port_in_use_stops_startup(
+    running: Running, command: tuple[str, ...], variable: str
+) -> None:
     """Startup fails with an error that names a port in use, even though the workers of one service share ports."""
     port = running.http_port if variable == "HTTP_PORT" else running.grpc_port
     done = start(*command, **{variable: str(port)})

@@ -26,10 +26,15 @@ def predict("""
 def test_unhealthy_model_is_not_ready(stack: ExitStack, tmp_path: Path) -> None:
     """Readiness follows is_healthy() over both protocols and in the metrics. The service still serves requests."""
     (tmp_path / "go").touch()
-    client = serve(stack, tmp_path, "function_apps:checked", WORKERS=1, HEALTH_CHECK_INTERVAL_SECONDS=0.05)
+    client = serve(
+        stack, tmp_path, "function_apps:checked", WORKERS=1, HEALTH_CHECK_INTERVAL_SECONDS=0.05
+    )
     wait_for(lambda: checks(tmp_path) > 2)
     assert client.ready() == {True}
-    for text, reason in {"": "is_healthy() returned False", "no disk": "RuntimeError: no disk"}.items():
+    for text, reason in {
+        "": "is_healthy() returned False",
+        "no disk": "RuntimeError: no disk",
+    }.items():
         (tmp_path / "text").write_text(text)
         (tmp_path / "text").rename(tmp_path / "problem")
         wait_for(lambda: client.ready() == {False})
@@ -60,7 +65,9 @@ def test_health_check_of_standalone_grpc(tmp_path: Path) -> None:
     settings = {**ports, "SHUTDOWN_DELAY_SECONDS": 0, "HEALTH_CHECK_INTERVAL_SECONDS": 0.05}
     command = [sys.executable, "-m", "grpc_service"]
     with (
-        started(command, tmp_path, settings, lambda running: "adder is ready on" in running.log()) as service,
+        started(
+            command, tmp_path, settings, lambda running: "adder is ready on" in running.log()
+        ) as service,
         grpc.insecure_channel(service.grpc) as channel,
     ):
         client = Grpc(channel)
@@ -71,8 +78,12 @@ def test_health_check_of_standalone_grpc(tmp_path: Path) -> None:
         wait_for(lambda: client.call("ServerReady").ready)
 
 
-@pytest.mark.parametrize(("has_function", "seconds", "threads"), [(False, 10, 0), (True, 0, 0), (True, 10, 1)])
-def test_health_check_needs_function_and_interval(serve, has_function: bool, seconds: int, threads: int) -> None:
+@pytest.mark.parametrize(
+    ("has_function", "seconds", "threads"), [(False, 10, 0), (True, 0, 0), (True, 10, 1)]
+)
+def test_health_check_needs_function_and_interval(
+    serve, has_function: bool, seconds: int, threads: int
+) -> None:
     """Without is_healthy(), or with HEALTH_CHECK_INTERVAL_SECONDS=0, no thread starts."""
     module = models.echo("FP32", [-1])
     if has_function:

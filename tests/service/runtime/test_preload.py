@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import READY_SECONDS, Running, free_ports, gunicorn, started, wait_for, workers
+from tests.service.processes import (
+    READY_SECONDS,
+    Running,
+    free_ports,
+    gunicorn,
+    started,
+    wait_for,
+    workers,
+)
 from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, is_live
 from tests.service.wires import Grpc, Response
 
@@ -32,7 +40,9 @@ class Served:
     def send_request(self, protocol: str) -> tuple[str, int]:
         """Send a request over a new connection, and return the word of the model and the PID of the worker."""
         if protocol == "grpc":
-            while (response := self.send_grpc_request()).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
+            while (
+                response := self.send_grpc_request()
+            ).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
                 pass
             assert response.kind == "ok", response
             return response.outputs["word"][2][0].decode(), response.outputs["pid"][2][0]
@@ -83,7 +93,9 @@ class Served:
 
 def serve(stack: ExitStack, folder: Path, **options: object) -> Served:
     (folder / "model").write_text("first")
-    service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=folder, PRELOAD_MODEL="on", WORKERS=2, **options))
+    service = stack.enter_context(
+        gunicorn(ROOT, APP, FOLDER=folder, PRELOAD_MODEL="on", WORKERS=2, **options)
+    )
     return Served(service, folder, stack)
 
 
@@ -134,7 +146,11 @@ def test_workers_share_the_model(served: Served) -> None:
 def memory(pid: int, *kinds: str) -> int:
     """Return the memory of the process in bytes, summed over these `kinds` in smaps_rollup."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(kib) * 2**10 for kind in kinds for kib in re.findall(rf"^{kind}: +(\d+) kB", text, re.MULTILINE))
+    return sum(
+        int(kib) * 2**10
+        for kind in kinds
+        for kib in re.findall(rf"^{kind}: +(\d+) kB", text, re.MULTILINE)
+    )
 
 
 def test_killed_worker_is_replaced(served: Served) -> None:
@@ -177,7 +193,11 @@ def test_reload_during_load_loads_latest_model(served: Served) -> None:
 
 def test_failed_reload_keeps_old_workers(served: Served) -> None:
     """If load() fails after SIGHUP, one error is logged, the old workers stay, and a killed one is replaced."""
-    (word,), before, tracebacks = served.model_words(), workers(served.service), served.service.log().count("Traceback")
+    (word,), before, tracebacks = (
+        served.model_words(),
+        workers(served.service),
+        served.service.log().count("Traceback"),
+    )
     served.reload_model("broken")
     lost, stays = before
     os.kill(lost, signal.SIGKILL)
@@ -221,7 +241,9 @@ def test_sigterm_during_load_stops_service(stack: ExitStack, tmp_path: Path, aga
     """SIGTERM during the first load(), or during a later one, stops the service with status 0."""
     if not again:
         (tmp_path / "wait").touch()
-    served = serve(stack, tmp_path, is_ready=Running.ready if again else is_live, SHUTDOWN_DELAY_SECONDS=0)
+    served = serve(
+        stack, tmp_path, is_ready=Running.ready if again else is_live, SHUTDOWN_DELAY_SECONDS=0
+    )
     if again:
         served.reload_model("second")
     wait_for(lambda: served.loads() == 1 + again)

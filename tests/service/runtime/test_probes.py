@@ -22,7 +22,9 @@ def test_probe_command(stack: ExitStack, tmp_path: Path) -> None:
 
     def probe(*arguments: str) -> bool:
         command = [sys.executable, "-m", "app", "healthcheck", *arguments]
-        return not subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, timeout=60).returncode
+        return not subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **settings}, timeout=60
+        ).returncode
 
     assert (probe(), probe("ready")) == (True, False)
     (tmp_path / "loaded").touch()
@@ -31,7 +33,9 @@ def test_probe_command(stack: ExitStack, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path: Path, workers: int) -> None:
+def test_service_is_live_but_not_ready_while_loading(
+    stack: ExitStack, tmp_path: Path, workers: int
+) -> None:
     """R5: until load() returns, the service is live but not ready, and rejects inference requests."""
     client = serve(stack, tmp_path, "loading", WORKERS=workers, is_ready=is_live)
     wait_for(lambda: (tmp_path / "load.begun").exists())
@@ -40,7 +44,9 @@ def test_service_is_live_but_not_ready_while_loading(stack: ExitStack, tmp_path:
         assert client.ready() == {False}
         assert {client.infer(protocol) for protocol in BOTH} == {"UNAVAILABLE"}
     wait_for(lambda: "Still loading the model after 1 s" in client.service.log())
-    wait_for(lambda: client.service.log().count("Loading the model\n") == workers)  # the second one starts later
+    wait_for(
+        lambda: client.service.log().count("Loading the model\n") == workers
+    )  # the second one starts later
     assert "Loaded the model" not in client.service.log()
     (tmp_path / "loaded").touch()
     (tmp_path / "go").touch()
@@ -73,7 +79,9 @@ def test_probes_succeed_under_full_load(stack: ExitStack, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("to_all", [False, True])
-def test_readiness_ends_before_requests_are_rejected(stack: ExitStack, tmp_path: Path, to_all: bool) -> None:
+def test_readiness_ends_before_requests_are_rejected(
+    stack: ExitStack, tmp_path: Path, to_all: bool
+) -> None:
     """After SIGTERM, also to all processes as from systemd, readiness probes fail while requests still succeed."""
     client = serve(stack, tmp_path, WORKERS=2, SHUTDOWN_DELAY_SECONDS=2)
     (tmp_path / "go").touch()

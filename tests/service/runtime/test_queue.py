@@ -21,7 +21,10 @@ def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol:
     running = [client.begin("rest", "first")]
     running += [client.wait(each, f"{each} waits") for each in BOTH]
     wait_for(client.is_full)
-    assert client.infer(protocol, "rejected") == {"rest": "UNAVAILABLE", "grpc": "RESOURCE_EXHAUSTED"}[protocol]
+    assert (
+        client.infer(protocol, "rejected")
+        == {"rest": "UNAVAILABLE", "grpc": "RESOURCE_EXHAUSTED"}[protocol]
+    )
     (tmp_path / "go").touch()
     assert {each.result() for each in running} == {"ok"}
     assert not client.has_begun("rejected")
@@ -30,7 +33,9 @@ def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol:
 
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("own", [True, False])
-def test_expired_request_never_runs(stack: ExitStack, tmp_path: Path, protocol: str, own: bool) -> None:
+def test_expired_request_never_runs(
+    stack: ExitStack, tmp_path: Path, protocol: str, own: bool
+) -> None:
     """A request that is queued for longer than its `timeout` or REQUEST_TIMEOUT_SECONDS is rejected and never runs."""
     limit = {} if own else {"REQUEST_TIMEOUT_SECONDS": 0.2}
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, **limit)
@@ -56,19 +61,25 @@ def test_rejects_malformed_timeout(stack: ExitStack, tmp_path: Path, timeout: An
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_queued_request_of_disconnected_client_never_runs(stack: ExitStack, tmp_path: Path, protocol: str) -> None:
+def test_queued_request_of_disconnected_client_never_runs(
+    stack: ExitStack, tmp_path: Path, protocol: str
+) -> None:
     """A queued request is dropped if its gRPC call is canceled or its connection is closed."""
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=1)
     running = client.begin("rest", "first")
     inputs = {"folder": str(tmp_path), "name": "gone"}
-    request = InferenceRequest([RequestInput(name, "BYTES", [1], [text]) for name, text in inputs.items()], "test")
+    request = InferenceRequest(
+        [RequestInput(name, "BYTES", [1], [text]) for name, text in inputs.items()], "test"
+    )
     for _ in range(100):  # is_full() may take the only place in the queue first
         leave = begin_to_wait(client, protocol, request)
         if client.is_full():
             break
         leave()
     leave()
-    assert client.live()  # over the same channel, so that the service has read the cancellation before
+    assert (
+        client.live()
+    )  # over the same channel, so that the service has read the cancellation before
     (tmp_path / "go").touch()
     assert running.result() == "ok"
     assert client.infer("rest", "later") == "ok"

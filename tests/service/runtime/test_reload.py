@@ -24,7 +24,11 @@ def test_reload_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
     for _ in range(2):
         before = workers(client.service)
         client.service.process.send_signal(signal.SIGHUP)
-        wait_for(lambda before=before: len(workers(client.service)) == 2 and not before & workers(client.service))
+        wait_for(
+            lambda before=before: (
+                len(workers(client.service)) == 2 and not before & workers(client.service)
+            )
+        )
         assert client.ready() == {True}
     kinds = load.stop()
     assert set(kinds) <= {"ok", "refused"}, kinds
@@ -44,7 +48,11 @@ def test_second_reload_replaces_loading_worker(stack: ExitStack, tmp_path: Path)
         (tmp_path / "load.begun").unlink()
         client.service.process.send_signal(signal.SIGHUP)
         wait_for((tmp_path / "load.begun").exists)
-        wait_for(lambda before=before: len(workers(client.service) - before) == 1 and len(workers(client.service)) == 2)
+        wait_for(
+            lambda before=before: (
+                len(workers(client.service) - before) == 1 and len(workers(client.service)) == 2
+            )
+        )
         assert old in workers(client.service)
         assert client.ready() == {True}
     (tmp_path / "loaded").touch()

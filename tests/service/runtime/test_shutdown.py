@@ -38,7 +38,9 @@ def test_threads_of_model_do_not_delay_shutdown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("heir_stays", [True, False])
 def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) -> None:
     """SIGUSR2 starts a second master on the same sockets, and if either stops, the other keeps serving."""
-    script = Path(sys.executable).with_name("gunicorn")  # `python -m gunicorn` cannot re-execute itself
+    script = Path(sys.executable).with_name(
+        "gunicorn"
+    )  # `python -m gunicorn` cannot re-execute itself
     http, grpc_port = free_ports(2)
     settings = {
         "HOST": "127.0.0.1",

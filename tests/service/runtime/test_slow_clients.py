@@ -67,7 +67,9 @@ def test_slow_readers_delay_no_others(running: Running, stack: ExitStack) -> Non
 @pytest.mark.parametrize("count", [SLOW, 100])
 def test_slow_readers_of_streams_delay_no_others(stack: ExitStack, count: int) -> None:
     """Slow readers of streams delay no other clients. If there are very many, some get incomplete responses."""
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:streaming()", WORKERS=1, **FEW))
+    service = stack.enter_context(
+        gunicorn(ROOT, "tests.service.apps:streaming()", WORKERS=1, **FEW)
+    )
     clients = [Client(service.http_port, stack, room=2**16) for _ in range(count)]
     for client in clients:
         client.send(b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -103,7 +105,9 @@ def test_unread_stream_times_out(short_timeouts: Running, stack: ExitStack) -> N
 
 
 @pytest.mark.parametrize("first", [SMALL[:1], SMALL[:-50], LARGE[:-9], CHUNKED[:-5]], ids=len)
-def test_incomplete_request_times_out(short_timeouts: Running, stack: ExitStack, first: bytes) -> None:
+def test_incomplete_request_times_out(
+    short_timeouts: Running, stack: ExitStack, first: bytes
+) -> None:
     """The server responds with 408 to a request that is incomplete after the time limit, and closes the connection."""
     client = Client(short_timeouts.http_port, stack)
     client.send(first)
@@ -113,8 +117,12 @@ def test_incomplete_request_times_out(short_timeouts: Running, stack: ExitStack,
     assert client.has_ended()
 
 
-@pytest.mark.parametrize("read", [[], ["d" * (10 * 2**20)]], ids=["first", "after a large response"])
-def test_single_bytes_do_not_extend_time_limit(short_timeouts: Running, stack: ExitStack, read: list[str]) -> None:
+@pytest.mark.parametrize(
+    "read", [[], ["d" * (10 * 2**20)]], ids=["first", "after a large response"]
+)
+def test_single_bytes_do_not_extend_time_limit(
+    short_timeouts: Running, stack: ExitStack, read: list[str]
+) -> None:
     """Single bytes do not extend the time limit of a request, even after the client has read a large response."""
     client = Client(short_timeouts.http_port, stack, room=4096)
     for text in read:
@@ -143,4 +151,6 @@ def connections_of(port: int) -> int:
     """Return the number of connections of the port that a process has not closed."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     states = ("01", "08")  # established, and closed by the client
-    return sum(int(row[1].split(":")[1], 16) == port and row[3] in states and row[9] != "0" for row in rows)
+    return sum(
+        int(row[1].split(":")[1], 16) == port and row[3] in states and row[9] != "0" for row in rows
+    )

@@ -23,7 +23,9 @@ def standalone_grpc(root: Path) -> Iterator[Grpc]:
     """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
     (port,) = free_ports(1)
     environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
-    with subprocess.Popen([sys.executable, "-m", "grpc_service"], cwd=root, env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpc_service"], cwd=root, env=environment
+    ) as process:
         try:
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 grpc.channel_ready_future(channel).result(60)
@@ -72,12 +74,19 @@ def test_standalone_grpc() -> None:
     with standalone_grpc(ROOT) as client:
         assert client.call("ServerReady").ready
         for count in (1, 2):
-            assert client.infer([("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])], model="iris").kind == "ok"
+            assert (
+                client.infer(
+                    [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])], model="iris"
+                ).kind
+                == "ok"
+            )
             (stats,) = client.call("ModelStatistics").model_stats
             assert stats.inference_count == stats.inference_stats.compute_infer.count == count
 
 
-def test_standalone_grpc_exits_during_stuck_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standalone_grpc_exits_during_stuck_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With PREDICT_TIMEOUT_SECONDS, the client of a stuck call gets an error, and the call does not delay the exit."""
     monkeypatch.setenv("PREDICT_TIMEOUT_SECONDS", "0.5")
     stuck = "    import threading\n\n    x[0] and threading.Event().wait()\n    return {"

@@ -24,9 +24,13 @@ def test_read_only_shared_memory(tmp_path: Path) -> None:
         "allowed = os.access\n"
         "os.access = lambda path, *mode, **how: str(path) != '/dev/shm' and allowed(path, *mode, **how)\n"
     )
-    with gunicorn(ROOT, "tests.service.apps:echoing()", PYTHONPATH=python_path(tmp_path)) as service:
+    with gunicorn(
+        ROOT, "tests.service.apps:echoing()", PYTHONPATH=python_path(tmp_path)
+    ) as service:
         for worker in workers(service):
-            files = [os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()]  # some are closed by now
+            files = [
+                os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()
+            ]  # some are closed by now
             assert any("wgunicorn-" in each for each in files)
             assert not any(each.startswith("/dev/shm/") for each in files)
 
@@ -46,17 +50,23 @@ def test_startup_message_has_working_command() -> None:
 def test_startup_message_for_large_input(tmp_path: Path) -> None:
     """For a large input, the curl command in the startup message reads a file, and a comment has the example's URL."""
     (tmp_path / "keys").write_text("secret-of-the-test\n")
-    with gunicorn(ROOT, "tests.service.apps:measuring()", UI_ENABLED="off", API_KEYS_FILE=tmp_path / "keys") as service:
+    with gunicorn(
+        ROOT, "tests.service.apps:measuring()", UI_ENABLED="off", API_KEYS_FILE=tmp_path / "keys"
+    ) as service:
         wait_for(lambda: "curl" in service.log())
         call = re.search(r"curl .*", service.log()).group()  # type: ignore[union-attr]
         url = re.search(r"# (http://.*) has an example", call).group(1)  # type: ignore[union-attr]
         headers = {"Authorization": "Bearer secret-of-the-test"}
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
             paths = json.load(response)["paths"]
-        example = paths["/v2/models/{name}/infer"]["post"]["requestBody"]["content"]["application/json"]["example"]
+        example = paths["/v2/models/{name}/infer"]["post"]["requestBody"]["content"][
+            "application/json"
+        ]["example"]
         (tmp_path / "request.json").write_text(json.dumps(example))
         env = {**os.environ, "API_KEY": "secret-of-the-test", "no_proxy": "127.0.0.1"}
-        done = subprocess.run(["bash", "-c", call], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["bash", "-c", call], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        )
         assert json.loads(done.stdout)["outputs"][0]["data"] == [1.0]
 
 
@@ -89,7 +99,9 @@ def test_unavailable_address_stops_startup() -> None:
 @pytest.mark.parametrize(("workers", "preload"), [(1, "off"), (3, "off"), (3, "on")])
 def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload: str) -> None:
     """If predict() does not match METADATA or load() raises an exception, gunicorn logs the error once and exits."""
-    done = start("gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD_MODEL=preload)
+    done = start(
+        "gunicorn", f"tests.service.apps:{app}()", WORKERS=str(workers), PRELOAD_MODEL=preload
+    )
     assert done.returncode != 0
     assert "HaltServer" not in done.stderr
     *_, last = done.stderr.splitlines()
@@ -98,9 +110,17 @@ def test_invalid_model_stops_startup(app: str, text: str, workers: int, preload:
     assert done.stderr.count("Traceback") == (app == "load_error")
 
 
-@pytest.mark.parametrize("command", [("gunicorn", "tests.service.apps:load_error()"), ("grpc_service",)])
+@pytest.mark.parametrize(
+    "command", [("gunicorn", "tests.service.apps:load_error()"), ("grpc_service",)]
+)
 def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Path) -> None:
     """Before the model is loaded, warnings name a misspelled setting, and a setting without effect."""
-    done = start(*command, API_KEY_FILE="keys.txt", MAX_BATCH_DELAY_MS="5", MODEL_DIR=str(tmp_path), WORKERS="1")
+    done = start(
+        *command,
+        API_KEY_FILE="keys.txt",
+        MAX_BATCH_DELAY_MS="5",
+        MODEL_DIR=str(tmp_path),
+        WORKERS="1",
+    )
     assert "Unknown setting API_KEY_FILE. Did you mean API_KEYS_FILE?" in done.stderr
     assert "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too." in done.stderr

@@ -21,7 +21,11 @@ from tests.service.wires import Grpc
 def serve(stack: ExitStack, folder: Path, **settings: Any) -> Client:
     """Return a client of a service with one worker."""
     app = "tests.service.stuck_app:stuck()"
-    return Client(stack.enter_context(gunicorn(ROOT, app, FOLDER=folder, WORKERS=1, **settings)), folder, stack)
+    return Client(
+        stack.enter_context(gunicorn(ROOT, app, FOLDER=folder, WORKERS=1, **settings)),
+        folder,
+        stack,
+    )
 
 
 def message(seconds: int) -> str:
@@ -37,14 +41,18 @@ def timed_out(seconds: int) -> dict[str, tuple[int | str, str]]:
 def infer(client: Client, protocol: str, value: float) -> tuple[int | str, str]:
     """Return the status and the error message."""
     if protocol == "grpc":
-        response = Grpc(client.channel, timeout=None).infer([("x", "FP32", [1], [value])])  # a deadline ends the delay
+        response = Grpc(client.channel, timeout=None).infer(
+            [("x", "FP32", [1], [value])]
+        )  # a deadline ends the delay
         return response.kind, response.text
     tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}
     status, body = post_on_new_connection(client.service, {"inputs": [tensor]})
     return status, body.get("error", "")
 
 
-def test_worker_with_stuck_calls_is_replaced_without_outage(stack: ExitStack, tmp_path: Path) -> None:
+def test_worker_with_stuck_calls_is_replaced_without_outage(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     """Stuck calls of both protocols get an error. The only worker is replaced once, without a lost request."""
     client = serve(stack, tmp_path, PREDICT_TIMEOUT_SECONDS=2, MAX_CONCURRENCY=8)
     (old,) = workers(client.service)
@@ -62,9 +70,13 @@ def test_worker_with_stuck_calls_is_replaced_without_outage(stack: ExitStack, tm
     assert load.probes.keys() == {200}, load.probes
     assert client.ready_workers() == 2
     wait_for(lambda: scrape(client.service)("inference_predict_timeouts_total") == 2)
-    error = rf"ERROR app\S+ \[\w+\]: {re.escape(message(2))}\n(?: {{4}}.*\n)*.*in predict\n.*wait\(\)\n"
+    error = (
+        rf"ERROR app\S+ \[\w+\]: {re.escape(message(2))}\n(?: {{4}}.*\n)*.*in predict\n.*wait\(\)\n"
+    )
     assert len(re.findall(error, client.service.log())) == 2
-    assert "Exiting without unload()" in client.service.log()  # the stuck calls may still use the model
+    assert (
+        "Exiting without unload()" in client.service.log()
+    )  # the stuck calls may still use the model
     assert "SIGKILL" not in client.service.log()
 
 
@@ -89,7 +101,10 @@ def test_stuck_batch(stack: ExitStack, tmp_path: Path) -> None:
     settings = {"PREDICT_TIMEOUT_SECONDS": 1, "DISABLE_OPTIMIZATIONS": "worker", **batches}
     client = serve(stack, tmp_path, **settings)
     calls = {"rest": STUCK, "grpc": 1.0}
-    sent = {protocol: client.pool.submit(infer, client, protocol, value) for protocol, value in calls.items()}
+    sent = {
+        protocol: client.pool.submit(infer, client, protocol, value)
+        for protocol, value in calls.items()
+    }
     assert {protocol: call.result() for protocol, call in sent.items()} == timed_out(1)
     wait_for(lambda: scrape(client.service)("inference_predict_timeouts_total") == 1)
     wait_for(lambda: client.ready_workers() == 2)
@@ -115,7 +130,9 @@ def test_call_that_holds_the_gil(stack: ExitStack, tmp_path: Path) -> None:
     wait_for(lambda: client.ready_workers() == 2)
     assert infer(client, "rest", 1) == (200, "")
     log = client.service.log()
-    assert re.search(r"Fatal Python error: Aborted\n(.*\n)*  File .*stuck_app.py\", line \d+ in predict\n", log)
+    assert re.search(
+        r"Fatal Python error: Aborted\n(.*\n)*  File .*stuck_app.py\", line \d+ in predict\n", log
+    )
 
 
 def test_heartbeat_limit_exceeds_predict_timeout() -> None:

@@ -49,7 +49,9 @@ STAGES = ["nothing", "half a handshake", *HALVES]
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_slow_tls_clients_delay_no_others(secure: tuple[Running, ssl.SSLContext], stack: ExitStack, name: str) -> None:
+def test_slow_tls_clients_delay_no_others(
+    secure: tuple[Running, ssl.SSLContext], stack: ExitStack, name: str
+) -> None:
     """TLS clients that pause in the handshake or in a request do not delay others, and get their responses later."""
     service, context = secure
     clients = []
@@ -77,14 +79,18 @@ def test_idle_tls_connection_ends_with_close_notify(tmp_path: Path, stack: ExitS
     service, context = stack.enter_context(over_tls(tmp_path, KEEPALIVE_SECONDS=1))
     client = Client(service.http_port, stack)
     client.file.close()
-    secured = context.wrap_socket(client.sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+    secured = context.wrap_socket(
+        client.sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False
+    )
     client.use(stack.enter_context(secured), stack)
     client.send(SMALL)
     assert client.read_response()[0] == 200
     assert client.has_ended()
 
 
-def test_slow_tls_readers_get_complete_responses(secure: tuple[Running, ssl.SSLContext], stack: ExitStack) -> None:
+def test_slow_tls_readers_get_complete_responses(
+    secure: tuple[Running, ssl.SSLContext], stack: ExitStack
+) -> None:
     """Over TLS, a client that reads a large response late gets all of it."""
     service, context = secure
     clients = [Client(service.http_port, stack, room=4096) for _ in range(SLOW // 2)]

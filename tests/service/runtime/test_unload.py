@@ -25,7 +25,9 @@ def predict("""
     [{}, {"PRELOAD_MODEL": "on"}, {"GUNICORN_CMD_ARGS": "-k gthread"}],
     ids=["default", "preload", "gthread"],
 )
-def test_unload_follows_last_request(stack: ExitStack, tmp_path: Path, settings: dict[str, str]) -> None:
+def test_unload_follows_last_request(
+    stack: ExitStack, tmp_path: Path, settings: dict[str, str]
+) -> None:
     """After its last request, each worker calls unload() once. Its exception is logged, and the exit status is 0."""
     client = serve(stack, tmp_path, "function_apps:unloading", WORKERS=2, **settings)
     wait_for(lambda: len(workers(client.service)) == 2)
@@ -42,7 +44,9 @@ def test_unload_follows_last_request(stack: ExitStack, tmp_path: Path, settings:
 
 def test_no_unload_while_a_request_runs(stack: ExitStack, tmp_path: Path) -> None:
     """If a request is still running after SHUTDOWN_TIMEOUT_SECONDS, unload() is not called, and the log shows it."""
-    client = serve(stack, tmp_path, "function_apps:unloading", WORKERS=1, SHUTDOWN_TIMEOUT_SECONDS=0)
+    client = serve(
+        stack, tmp_path, "function_apps:unloading", WORKERS=1, SHUTDOWN_TIMEOUT_SECONDS=0
+    )
     running = client.begin("grpc", "running")
     client.service.process.send_signal(signal.SIGTERM)
     assert client.service.process.wait(60) == 0
@@ -66,9 +70,16 @@ def test_unload_in_standalone_grpc(tmp_path: Path) -> None:
     """`python -m grpc_service` calls unload() with the result of load(), and logs the progress of load()."""
     edit(make_project(tmp_path), "def predict(", UNLOAD)
     http_port, grpc_port = free_ports(2)
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port, "SHUTDOWN_DELAY_SECONDS": 0}
+    settings = {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+    }
     command = [sys.executable, "-um", "grpc_service"]
-    with started(command, tmp_path, settings, lambda running: "adder is ready on" in running.log()) as service:
+    with started(
+        command, tmp_path, settings, lambda running: "adder is ready on" in running.log()
+    ) as service:
         assert "Loading the model\n" in service.log()
         assert "Loaded the model in " in service.log()
         assert "unloaded" not in service.log()

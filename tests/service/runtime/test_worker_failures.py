@@ -22,7 +22,11 @@ def test_state_of_a_worker_never_goes_back() -> None:
     """All processes see the state of a worker, which never goes back, until a new worker gets its place."""
     shared = SharedState()
     for state in (STOPPING, READY):
-        (child := multiprocessing.get_context("fork").Process(target=shared.set_state, args=(1, state))).start()
+        (
+            child := multiprocessing.get_context("fork").Process(
+                target=shared.set_state, args=(1, state)
+            )
+        ).start()
         child.join()
     assert shared.state(1) == STOPPING
     assert not shared.has_ready()
@@ -44,7 +48,9 @@ def test_killed_worker_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["return {'y': x}", "raise ValueError"])
-def test_process_that_predict_forks_takes_no_requests(stack: ExitStack, tmp_path: Path, word: str) -> None:
+def test_process_that_predict_forks_takes_no_requests(
+    stack: ExitStack, tmp_path: Path, word: str
+) -> None:
     """A process that predict() forks takes no requests from the worker, even if it leaves predict()."""
     project = make_project(tmp_path / "project")
     forks = f"import os\n    if x[0] == 7 and not os.fork():\n        {word}\n    return"
@@ -60,11 +66,17 @@ def test_process_that_predict_forks_takes_no_requests(stack: ExitStack, tmp_path
 def test_child_process_keeps_no_connection_open(stack: ExitStack, tmp_path: Path) -> None:
     """If a worker is killed, its connections close even if a child process of the model still runs."""
     project = make_project(tmp_path / "project")
-    edit(project, "    return {", "    import os, time\n    if not os.fork():\n        time.sleep(60)\n    return {")
+    edit(
+        project,
+        "    return {",
+        "    import os, time\n    if not os.fork():\n        time.sleep(60)\n    return {",
+    )
     edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
     service = stack.enter_context(gunicorn(project, WORKERS=1))
     client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
-    wait_for(lambda: service.ready_count() == 1)  # otherwise the master takes the end of the worker for a failed start
+    wait_for(
+        lambda: service.ready_count() == 1
+    )  # otherwise the master takes the end of the worker for a failed start
     (worker,) = workers(service)
     assert added(client, 1) == 1.5
     (child,) = alive_children(worker)
@@ -81,14 +93,24 @@ def added(client: http.client.HTTPConnection, value: float) -> float:
 
 def alive_children(process: int) -> list[int]:
     """Return the child processes of all its threads that have not ended."""
-    found = " ".join(path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")).split()
-    return [int(each) for each in found if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
+    found = " ".join(
+        path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")
+    ).split()
+    return [
+        int(each)
+        for each in found
+        if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    ]
 
 
-def test_ready_worker_with_start_failure_status_is_replaced(stack: ExitStack, tmp_path: Path) -> None:
+def test_ready_worker_with_start_failure_status_is_replaced(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     """A ready worker that exits with gunicorn's status for a failed start is replaced."""
     client = serve(stack, tmp_path, WORKERS=1)
-    wait_for(lambda: client.ready_workers() == 1)  # probes succeed a moment before the master can know it
+    wait_for(
+        lambda: client.ready_workers() == 1
+    )  # probes succeed a moment before the master can know it
     with pytest.raises((OSError, http.client.HTTPException)):
         client.infer("rest", "exit")
     wait_for(lambda: client.ready_workers() == 2)
@@ -119,7 +141,9 @@ def test_worker_that_ends_before_it_is_ready(stack: ExitStack, tmp_path: Path, w
         pass
 
 
-def test_failed_worker_does_not_stop_service_while_another_loads(stack: ExitStack, tmp_path: Path) -> None:
+def test_failed_worker_does_not_stop_service_while_another_loads(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     """A service that was ready does not stop if one new worker fails while another is still loading."""
     client = serve(stack, tmp_path, "conditional_load_error", WORKERS=2)
     wait_for(lambda: client.ready_workers() == 2)

@@ -34,7 +34,9 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
     (quick / "go").touch()
 
     def call(folder: Path) -> str:
-        return client.infer([("folder", "BYTES", [1], [str(folder)]), ("name", "BYTES", [1], ["x"])]).kind
+        return client.infer(
+            [("folder", "BYTES", [1], [str(folder)]), ("name", "BYTES", [1], ["x"])]
+        ).kind
 
     with (
         gunicorn(ROOT, "tests.service.apps:waiting()", **settings) as service,
@@ -75,7 +77,9 @@ def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
         ThreadPoolExecutor() as pool,
     ):
         rest = pool.submit(
-            post_on_new_connection, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]}
+            post_on_new_connection,
+            service,
+            {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]},
         )
         inputs = [("folder", "BYTES", [1], [str(tmp_path)]), ("name", "BYTES", [1], ["grpc"])]
         call = pool.submit(Grpc(channel).infer, inputs)
@@ -98,7 +102,12 @@ def test_sighup_replaces_workers(tmp_path: Path) -> None:
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
         before = booted()
         service.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: len(booted()) == 2 * len(before) and service.log().count("Worker exiting") == len(before))
+        wait_for(
+            lambda: (
+                len(booted()) == 2 * len(before)
+                and service.log().count("Worker exiting") == len(before)
+            )
+        )
         assert post_on_new_connection(service, GOOD)[0] == 200
         with grpc.insecure_channel(service.grpc) as channel:
             assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
@@ -108,11 +117,15 @@ def test_sighup_replaces_workers(tmp_path: Path) -> None:
 def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
     """A client that does not close its side of a finished connection does not delay other clients."""
     with (
-        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=threads) as service,
+        gunicorn(
+            ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=threads
+        ) as service,
         ExitStack() as held,
     ):
         for _ in range(30):  # takes a minute if the server waits for each client
-            sock = held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
+            sock = held.enter_context(
+                socket.create_connection(("127.0.0.1", service.http_port), timeout=30)
+            )
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
         assert post_on_new_connection(service, GOOD)[0] == 200
@@ -151,7 +164,9 @@ def test_long_requests_run_concurrently(tmp_path: Path) -> None:
             assert service.ready()
         running = [
             pool.submit(
-                post_on_new_connection, service, {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]}
+                post_on_new_connection,
+                service,
+                {"inputs": [tensor("folder", str(tmp_path)), tensor("name", name)]},
             )
             for name in names
         ]
@@ -165,11 +180,15 @@ def test_more_connections_than_threads() -> None:
     """A few threads serve hundreds of persistent connections."""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
     with (
-        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0) as service,
+        gunicorn(
+            ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0
+        ) as service,
         ExitStack() as held,
     ):
         socks = [
-            held.enter_context(socket.create_connection(("127.0.0.1", service.http_port), timeout=30))
+            held.enter_context(
+                socket.create_connection(("127.0.0.1", service.http_port), timeout=30)
+            )
             for _ in range(300)
         ]
         for _ in range(3):
@@ -192,13 +211,20 @@ def test_works_without_linux_features() -> None:
         ExitStack() as stack,
         ThreadPoolExecutor(16) as pool,
     ):
-        kept = [stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=60))) for _ in range(100)]
+        kept = [
+            stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=60)))
+            for _ in range(100)
+        ]
         for _ in range(3):
-            assert [status for status, _ in pool.map(lambda each: post(each, GOOD), kept)] == [200] * len(kept)
+            assert [status for status, _ in pool.map(lambda each: post(each, GOOD), kept)] == [
+                200
+            ] * len(kept)
         socks = [each.sock for each in kept]
         assert post(kept[0], body)[1]["outputs"][0]["data"] == [text]
         blocks = (body[place : place + 2**16] for place in range(0, len(body), 2**16))
         kept[0].request("POST", "/v2/models/test/infer", blocks, encode_chunked=True)
         assert json.loads(kept[0].getresponse().read())["outputs"][0]["data"] == [text]
         assert [each.sock for each in kept] == socks
-        assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
+        assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {
+            "y": ("BYTES", [2], [b"a", b"b"])
+        }

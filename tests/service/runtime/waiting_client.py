@@ -43,8 +43,13 @@ class Client:
         if protocol == "grpc":
             inputs = [(key, "BYTES", [1], [value]) for key, value in values.items()]
             # Without a deadline of gRPC, only the parameter limits the time.
-            return Grpc(self.channel, timeout=None).infer(inputs, parameters={"timeout": timeout}).kind
-        tensors = [{"name": key, "datatype": "BYTES", "shape": [1], "data": [each]} for key, each in values.items()]
+            return (
+                Grpc(self.channel, timeout=None).infer(inputs, parameters={"timeout": timeout}).kind
+            )
+        tensors = [
+            {"name": key, "datatype": "BYTES", "shape": [1], "data": [each]}
+            for key, each in values.items()
+        ]
         envelope = {"inputs": tensors, "parameters": {"timeout": timeout}}
         status, headers = rest(self.service, "POST", "/v2/models/test/infer", envelope)
         assert ("Retry-After" in headers) == (status == 503)
@@ -79,7 +84,9 @@ class Client:
 
     def ready(self) -> set[bool]:
         """Return the distinct results of all readiness probes."""
-        status = health_pb2_grpc.HealthStub(self.channel).Check(health_pb2.HealthCheckRequest()).status
+        status = (
+            health_pb2_grpc.HealthStub(self.channel).Check(health_pb2.HealthCheckRequest()).status
+        )
         return {
             self.get("/v2/health/ready") == 200,
             self.get("/v2/models/test/ready") == 200,
@@ -103,7 +110,9 @@ def rest(service: Running, method: str, path: str, body: Any = None) -> tuple[in
 def serve(stack: ExitStack, folder: Path, app: str = "waiting", **settings: Any) -> Client:
     """Start an application of `tests.service.apps`, or of another module as in "function_apps:checked"."""
     name = app if ":" in app else f"apps:{app}"
-    service = stack.enter_context(gunicorn(ROOT, f"tests.service.{name}()", FOLDER=folder, **settings))
+    service = stack.enter_context(
+        gunicorn(ROOT, f"tests.service.{name}()", FOLDER=folder, **settings)
+    )
     return Client(service, folder, stack)
 
 
@@ -131,14 +140,18 @@ class Load:
         self.client, self.stopping = client, threading.Event()
         self.kinds: Counter[str] = Counter()
         self.probes: Counter[int] = Counter()
-        self.threads = [threading.Thread(target=target) for target in [self.probe, *[self.rest, self.grpc] * 4]]
+        self.threads = [
+            threading.Thread(target=target) for target in [self.probe, *[self.rest, self.grpc] * 4]
+        ]
         for thread in self.threads:
             thread.start()
         stack.callback(self.stop)
 
     def rest(self) -> None:
         connection = http.client.HTTPConnection(self.client.service.http, timeout=60)
-        body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]})
+        body = json.dumps(
+            {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+        )
         while not self.stopping.is_set():
             try:
                 connection.connect() if connection.sock is None else None
@@ -169,7 +182,9 @@ class Load:
         with self.client.service.own_channel() as channel:
             while not self.stopping.is_set():
                 kind = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).kind
-                self.kinds["refused" if kind == "UNAVAILABLE" else f"gRPC {kind}" if kind != "ok" else "ok"] += 1
+                self.kinds[
+                    "refused" if kind == "UNAVAILABLE" else f"gRPC {kind}" if kind != "ok" else "ok"
+                ] += 1
 
     def stop(self) -> Counter[str]:
         self.stopping.set()

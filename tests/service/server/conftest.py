@@ -16,5 +16,7 @@ from tests.service.server.wsgi_client import APP
 @pytest.fixture(scope="module")
 def service() -> Iterator[Running]:
     """All clients are trusted proxies."""
-    with start("--forwarder-headers", "SCRIPT_NAME,PATH_INFO,REMOTE_USER", app=f"{APP}:by_path") as running:
+    with start(
+        "--forwarder-headers", "SCRIPT_NAME,PATH_INFO,REMOTE_USER", app=f"{APP}:by_path"
+    ) as running:
         yield running

@@ -23,12 +23,17 @@ class ParsedRequests:
     def agrees(self, seen: list[SeenRequest]) -> bool:
         """Return whether a server may have seen these requests. It may have stopped before the others."""
         common = min(len(seen), len(self.requests))
-        return seen[:common] == self.requests[:common] and (len(seen) == common or not self.is_final)
+        return seen[:common] == self.requests[:common] and (
+            len(seen) == common or not self.is_final
+        )
 
 
 def parse_with_h11(data: bytes) -> ParsedRequests:
     """Parse all that a client sends on a connection."""
-    connection, parsed = h11.Connection(h11.SERVER, max_incomplete_event_size=2**22), ParsedRequests()
+    connection, parsed = (
+        h11.Connection(h11.SERVER, max_incomplete_event_size=2**22),
+        ParsedRequests(),
+    )
     connection.receive_data(data)
     connection.receive_data(b"")
     method, target, body = "", "", b""

@@ -51,28 +51,54 @@ def chunk(header: bytes, data: bytes = b"hello\r\n") -> bytes:
 
 
 def trailer(*fields: bytes) -> bytes:
-    return post(CHUNKED, body=b"5\r\nhello\r\n0\r\n" + b"".join(each + b"\r\n" for each in fields) + b"\r\n")
+    return post(
+        CHUNKED, body=b"5\r\nhello\r\n0\r\n" + b"".join(each + b"\r\n" for each in fields) + b"\r\n"
+    )
 
 
 LOOSE_SPACES = "RFC 9112, 3 lets a server accept more spaces between the words of a request line"
-EMPTY_LINES = (
-    "RFC 9112, 2.2: a server ignores an empty line before a request. llhttp takes CR and LF as one too, h11 none"
-)
+EMPTY_LINES = "RFC 9112, 2.2: a server ignores an empty line before a request. llhttp takes CR and LF as one too, h11 none"
 RTSP = "llhttp reads the version RTSP/1.x as HTTP/1.x, and does not report it. The framing is that of HTTP"
 
 STREAMS = [
     # Content-Length and Transfer-Encoding
     Stream("CL.TE", post(b"Content-Length: 6", CHUNKED, body=b"0\r\n\r\nG"), (400,)),
-    Stream("TE.CL", post(CHUNKED, b"Content-Length: 4", body=b"5c\r\n" + INNER + b"0\r\n\r\n"), (400,)),
-    Stream("CL.TE with length 0", post(b"Content-Length: 0", CHUNKED, body=b"0\r\n\r\n" + INNER), (400,)),
-    Stream("CL and TE identity", post(b"Content-Length: 5", b"Transfer-Encoding: identity", body=b"hello"), (400,)),
-    Stream("TE.CL upgrade", post(b"Connection: upgrade", b"Upgrade: h2c", CHUNKED, b"Content-Length: 5"), (400,)),
-    Stream("TE after a name with an underscore", post(b"Transfer_Encoding: chunked", b"Content-Length: 0"), (200,)),
-    Stream("CL with an underscore", post(b"Content_Length: %d" % len(INNER), body=INNER), (200, 200)),
+    Stream(
+        "TE.CL", post(CHUNKED, b"Content-Length: 4", body=b"5c\r\n" + INNER + b"0\r\n\r\n"), (400,)
+    ),
+    Stream(
+        "CL.TE with length 0",
+        post(b"Content-Length: 0", CHUNKED, body=b"0\r\n\r\n" + INNER),
+        (400,),
+    ),
+    Stream(
+        "CL and TE identity",
+        post(b"Content-Length: 5", b"Transfer-Encoding: identity", body=b"hello"),
+        (400,),
+    ),
+    Stream(
+        "TE.CL upgrade",
+        post(b"Connection: upgrade", b"Upgrade: h2c", CHUNKED, b"Content-Length: 5"),
+        (400,),
+    ),
+    Stream(
+        "TE after a name with an underscore",
+        post(b"Transfer_Encoding: chunked", b"Content-Length: 0"),
+        (200,),
+    ),
+    Stream(
+        "CL with an underscore", post(b"Content_Length: %d" % len(INNER), body=INNER), (200, 200)
+    ),
     # Transfer-Encoding. For an unknown coding, RFC 9112 has two rules: 501 (6.1), and 400 if it is the last (6.3).
     Stream("TE.TE", post(CHUNKED, CHUNKED, body=b"0\r\n\r\n"), (400,)),
-    Stream("TE.TE with an unknown coding", post(CHUNKED, b"Transfer-Encoding: cow", body=b"0\r\n\r\n"), (400,)),
-    Stream("TE.TE unknown first", post(b"Transfer-Encoding: cow", CHUNKED, body=b"0\r\n\r\n"), (501,)),
+    Stream(
+        "TE.TE with an unknown coding",
+        post(CHUNKED, b"Transfer-Encoding: cow", body=b"0\r\n\r\n"),
+        (400,),
+    ),
+    Stream(
+        "TE.TE unknown first", post(b"Transfer-Encoding: cow", CHUNKED, body=b"0\r\n\r\n"), (501,)
+    ),
     Stream("TE identity", coded(b"identity"), (400,)),
     Stream("TE unknown", coded(b"cow"), (501,)),
     Stream("TE xchunked", coded(b"xchunked"), (501,)),
@@ -92,9 +118,15 @@ STREAMS = [
     Stream("TE next line", coded(b"\x85chunked"), (501,)),
     Stream("TE NUL", coded(b"chunked\0"), (400,)),
     Stream("TE folded", coded(b"\r\n chunked"), (400,)),
-    Stream("TE space before the colon", post(b"Transfer-Encoding : chunked", body=b"0\r\n\r\n"), (400,)),
-    Stream("TE tab before the colon", post(b"Transfer-Encoding\t: chunked", body=b"0\r\n\r\n"), (400,)),
-    Stream("TE space before the name", post(b" Transfer-Encoding: chunked", body=b"0\r\n\r\n"), (400,)),
+    Stream(
+        "TE space before the colon", post(b"Transfer-Encoding : chunked", body=b"0\r\n\r\n"), (400,)
+    ),
+    Stream(
+        "TE tab before the colon", post(b"Transfer-Encoding\t: chunked", body=b"0\r\n\r\n"), (400,)
+    ),
+    Stream(
+        "TE space before the name", post(b" Transfer-Encoding: chunked", body=b"0\r\n\r\n"), (400,)
+    ),
     Stream("TE after CR", post(b"A: b\rTransfer-Encoding: chunked", body=b"0\r\n\r\n"), (400,)),
     Stream("TE after LF", post(b"A: b\nTransfer-Encoding: chunked", body=b"0\r\n\r\n"), (400,)),
     Stream("TE in HTTP/1.0", head(CHUNKED, start=b"POST /a HTTP/1.0") + b"0\r\n\r\n", (400,)),
@@ -102,7 +134,11 @@ STREAMS = [
     Stream("TE tab before", coded(b"\tchunked"), (200,)),
     Stream("TE tab after", coded(b"chunked\t"), (400,)),  # RFC 9110 allows it, llhttp does not
     # Content-Length
-    Stream("CL repeated and equal", post(b"Content-Length: 5", b"Content-Length: 5", body=b"hello"), (400,)),
+    Stream(
+        "CL repeated and equal",
+        post(b"Content-Length: 5", b"Content-Length: 5", body=b"hello"),
+        (400,),
+    ),
     Stream("CL repeated", post(b"Content-Length: 5", b"Content-Length: 6", body=b"hello!"), (400,)),
     Stream("CL list", sized(b"5, 5"), (400,)),
     Stream("CL list without a space", sized(b"5,6"), (400,)),
@@ -123,7 +159,9 @@ STREAMS = [
     Stream("CL of 2**64 - 1", sized(b"18446744073709551615"), (413,)),
     Stream("CL too large", sized(b"%d" % (MAX_BODY_BYTES + 1)), (413,)),
     Stream("CL space before the colon", post(b"Content-Length : 5", body=b"hello"), (400,)),
-    Stream("CL in Connection", post(b"Connection: Content-Length", INNER_LENGTH, body=INNER), (200,)),
+    Stream(
+        "CL in Connection", post(b"Connection: Content-Length", INNER_LENGTH, body=INNER), (200,)
+    ),
     Stream("CL zeros before", sized(b"0005"), (200,)),
     Stream("CL spaces around", sized(b"  5 \t"), (200,)),
     Stream("CL of GET", head(INNER_LENGTH) + INNER, (200,)),
@@ -207,7 +245,9 @@ STREAMS = [
     Stream("Host with user", b"GET /a HTTP/1.1\r\nHost: u@x\r\n\r\n", (400,)),
     Stream("Host with a path", b"GET /a HTTP/1.1\r\nHost: x/y\r\n\r\n", (400,)),
     Stream("Host missing, absolute URI", b"GET http://x/a HTTP/1.1\r\n\r\n", (400,)),
-    Stream("Host repeated, absolute URI", head(b"Host: y", start=b"GET http://x/a HTTP/1.1"), (400,)),
+    Stream(
+        "Host repeated, absolute URI", head(b"Host: y", start=b"GET http://x/a HTTP/1.1"), (400,)
+    ),
     # Request line
     Stream("method unknown", line(b"FOO /a HTTP/1.1"), (400,)),
     Stream("method in lower case", line(b"get /a HTTP/1.1"), (400,)),
@@ -245,7 +285,9 @@ STREAMS = [
     Stream("version space after", line(b"GET /a HTTP/1.1 "), (400,)),
     Stream("version space inside", line(b"GET /a HTTP/ 1.1"), (400,)),
     Stream("two spaces after the method", line(b"GET  /a HTTP/1.1"), (200,), differs=LOOSE_SPACES),
-    Stream("two spaces before the version", line(b"GET /a  HTTP/1.1"), (200,), differs=LOOSE_SPACES),
+    Stream(
+        "two spaces before the version", line(b"GET /a  HTTP/1.1"), (200,), differs=LOOSE_SPACES
+    ),
     Stream("CR before", b"\r" + head(), (200,), differs=EMPTY_LINES),
     Stream("LF before", b"\n" + head(), (200,), differs=EMPTY_LINES),
     Stream("empty line before", b"\r\n" + head(), (200,), differs=EMPTY_LINES),
@@ -253,9 +295,15 @@ STREAMS = [
     # Others
     Stream("TLS handshake", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50), (400,)),
     Stream("zeros", bytes(1000), (400,)),
-    Stream("expectation unknown", post(b"Expect: cow", b"Content-Length: 5", body=b"hello"), (417,)),
+    Stream(
+        "expectation unknown", post(b"Expect: cow", b"Content-Length: 5", body=b"hello"), (417,)
+    ),
     Stream("data after close", head(b"Connection: close") + INNER, (200,), is_whole=False),
-    Stream("upgrade with a length", post(b"Connection: upgrade", b"Upgrade: h2c", INNER_LENGTH, body=INNER), (200,)),
+    Stream(
+        "upgrade with a length",
+        post(b"Connection: upgrade", b"Upgrade: h2c", INNER_LENGTH, body=INNER),
+        (200,),
+    ),
     Stream(
         "upgrade chunked",
         post(b"Connection: upgrade", b"Upgrade: h2c", CHUNKED, body=b"5\r\nhello\r\n0\r\n\r\n"),

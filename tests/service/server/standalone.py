@@ -83,14 +83,18 @@ def describe(environ: Environ) -> dict[str, Any]:
         "query": environ["QUERY_STRING"],
         "version": environ["SERVER_PROTOCOL"],
         "scheme": environ["wsgi.url_scheme"],
-        "headers": {key: value for key, value in environ.items() if key.startswith(("HTTP_", "CONTENT_"))},
+        "headers": {
+            key: value for key, value in environ.items() if key.startswith(("HTTP_", "CONTENT_"))
+        },
         "body": environ["wsgi.input"].read(-1).decode("latin-1"),
     }
 
 
 def respond(start_response: StartResponse, value: Any) -> list[bytes]:
     body = json.dumps(value).encode()
-    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    start_response(
+        "200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    )
     return [body]
 
 
@@ -98,7 +102,17 @@ def respond(start_response: StartResponse, value: Any) -> list[bytes]:
 def start(*options: str, app: str = f"{__name__}:echo", **environment: Any) -> Iterator[Running]:
     """Run an application under gunicorn with command line options and environment variables."""
     port, unused = free_ports(2)
-    command = [sys.executable, "-m", "gunicorn", "-c", "/dev/null", "-b", f"127.0.0.1:{port}", "--threads", "4"]
+    command = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        "/dev/null",
+        "-b",
+        f"127.0.0.1:{port}",
+        "--threads",
+        "4",
+    ]
     command += ["-k", f"{__name__}.StandaloneWorker", "--no-control-socket", *options, app]
     environment |= {"HTTP_PORT": port, "GRPC_PORT": unused, "GUNICORN_CMD_ARGS": ""}
     with started(command, ROOT, environment, is_listening) as running:

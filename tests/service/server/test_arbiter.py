@@ -73,7 +73,9 @@ def test_readme_examples(tmp_path: Path) -> None:
     """The modules in the README serve requests, also after a reload."""
     text = (ROOT / "app" / "server" / "README.md").read_text()
     for name, content in zip(
-        ("my_module", "my_config"), re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL), strict=True
+        ("my_module", "my_config"),
+        re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL),
+        strict=True,
     ):
         (tmp_path / f"{name}.py").write_text(content)
     options = ["-c", "python:my_config", "-k", "my_module.MyWorker", "--workers", "2"]

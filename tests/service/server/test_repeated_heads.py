@@ -43,12 +43,16 @@ def finish(client: socket.socket, data: bytes) -> list[Any]:
     client.sendall(data)
     client.shutdown(socket.SHUT_WR)
     replies = read_replies(read_all(client))
-    return [json.loads(each.body)["body"] if each.status == 200 else each.status for each in replies]
+    return [
+        json.loads(each.body)["body"] if each.status == 200 else each.status for each in replies
+    ]
 
 
 def test_body_of_each_request(client: socket.socket) -> None:
     """Requests with equal heads have their own bodies, and nothing else differs."""
-    first, second, third = (send(client, HEAD + body) for body in (b"hello", b"\r\n\r\n\0", b"12345"))
+    first, second, third = (
+        send(client, HEAD + body) for body in (b"hello", b"\r\n\r\n\0", b"12345")
+    )
     assert [each.pop("body") for each in (first, second, third)] == ["hello", "\r\n\r\n\0", "12345"]
     assert first == second == third
     assert first["headers"] == {"HTTP_HOST": "x", "HTTP_X_ID": "1", "CONTENT_LENGTH": "5"}
@@ -112,7 +116,13 @@ def test_trusted_proxies() -> None:
     head = HEAD.replace(b"X-Id: 1", b"X-Forwarded-Proto: https")
     options = "--forwarded-allow-ips", "127.0.0.2"
     with start(*options, app="tests.service.server.applications:clear_environ") as running:
-        for source, scheme in (("127.0.0.2", "https"), ("127.0.0.1", "http"), ("127.0.0.2", "https")):
+        for source, scheme in (
+            ("127.0.0.2", "https"),
+            ("127.0.0.1", "http"),
+            ("127.0.0.2", "https"),
+        ):
             address = "127.0.0.1", running.http_port
-            with socket.create_connection(address, timeout=60, source_address=(source, 0)) as client:
+            with socket.create_connection(
+                address, timeout=60, source_address=(source, 0)
+            ) as client:
                 assert send(client, head + b"hello")["scheme"] == scheme

@@ -107,7 +107,10 @@ def test_max_requests(options: list[str]) -> None:
 def test_max_requests_closes_persistent_connections() -> None:
     """Before a worker is replaced, its last response on a persistent connection has `Connection: close`."""
     closes = []
-    with start("--max-requests", "5") as service, closing(http.client.HTTPConnection(service.http)) as connection:
+    with (
+        start("--max-requests", "5") as service,
+        closing(http.client.HTTPConnection(service.http)) as connection,
+    ):
         for _ in range(20):
             connection.request("GET", "/a")
             response = connection.getresponse()
@@ -197,10 +200,15 @@ def test_no_keepalive_of_a_slow_client() -> None:
 def test_unix_socket(tmp_path: Path) -> None:
     """The server listens on a Unix socket, whose clients are trusted proxies."""
     path = tmp_path / "server.sock"
-    with start("-b", f"unix:{path}", "--forwarded-allow-ips", ""), socket.socket(socket.AF_UNIX) as client:
+    with (
+        start("-b", f"unix:{path}", "--forwarded-allow-ips", ""),
+        socket.socket(socket.AF_UNIX) as client,
+    ):
         client.bind(str(tmp_path / "client.sock"))  # has an address, unlike most clients
         client.connect(str(path))
-        client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: https\r\nConnection: close\r\n\r\n")
+        client.sendall(
+            b"GET /a HTTP/1.1\r\nHost: x\r\nX-Forwarded-Proto: https\r\nConnection: close\r\n\r\n"
+        )
         [reply] = read_replies(read_all(client))
     assert json.loads(reply.body)["scheme"] == "https"
 
@@ -237,7 +245,12 @@ def test_no_ignored_settings(limited: Running) -> None:
 def test_readme_lists_settings_with_limits() -> None:
     """The README's table has every setting of gunicorn with limits, and its row shows whether a warning names it."""
     rows = re.findall(r"^\| (.*) \| (.*) \|$", README.read_text(), re.MULTILINE)
-    ignored = {name for names, effect in rows if "warning" in effect for name in re.findall(r"`(\w+)`", names)}
+    ignored = {
+        name
+        for names, effect in rows
+        if "warning" in effect
+        for name in re.findall(r"`(\w+)`", names)
+    }
     listed = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
     assert ignored == set(IGNORED_SETTINGS)
     assert {setting.name for setting in KNOWN_SETTINGS} <= listed | {*NOT_IN_README}

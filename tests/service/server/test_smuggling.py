@@ -27,7 +27,9 @@ def service() -> Iterator[Running]:
 def send(service: Running, data: bytes, size: int = 2**20) -> tuple[list[Reply], list[SeenRequest]]:
     """Return the responses, and the requests that the application has seen: method, target and body."""
     replies = read_replies(exchange(service.http_port, data, size))
-    seen = exchange(service.http_port, b"GET /seen HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    seen = exchange(
+        service.http_port, b"GET /seen HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
     requests = json.loads(read_replies(seen)[0].body)
     return replies, [(each["method"], each["uri"], each["body"]) for each in requests]
 
@@ -69,7 +71,12 @@ def test_pipelined_stream(service: Running, stream: Stream) -> None:
 
 def test_messages_are_reviewed(service: Running) -> None:
     """The file messages.txt contains the error messages of all streams."""
-    replies = [reply for stream in STREAMS for reply in send(service, stream.data)[0] if reply.status != 200]
+    replies = [
+        reply
+        for stream in STREAMS
+        for reply in send(service, stream.data)[0]
+        if reply.status != 200
+    ]
     messages = [json.loads(reply.body)["error"] for reply in replies]
     check_messages("Malformed HTTP (tests/service/server/test_smuggling.py)", messages)
 

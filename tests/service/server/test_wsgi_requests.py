@@ -24,13 +24,19 @@ from tests.service.server.standalone import (
 from tests.service.server.wsgi_client import APP, get, keeps_alive, request
 
 CHUNKED = "Transfer-Encoding: chunked"
-UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
+UPGRADE = (
+    "Connection: Upgrade, HTTP2-Settings",
+    "Upgrade: h2c",
+    "HTTP2-Settings: AAEAAEAAAAIAAAAB",
+)
 
 
 @pytest.fixture(scope="module")
 def prefixed() -> Iterator[Running]:
     """No client is a trusted proxy, and the environment has a SCRIPT_NAME."""
-    with start("--forwarded-allow-ips", "192.0.2.1", app=f"{APP}:by_path", SCRIPT_NAME="/prefix") as running:
+    with start(
+        "--forwarded-allow-ips", "192.0.2.1", app=f"{APP}:by_path", SCRIPT_NAME="/prefix"
+    ) as running:
         yield running
 
 
@@ -55,8 +61,18 @@ def echo(service: Running, data: bytes) -> list[dict[str, Any]]:
     ("data", "body"),
     [
         (request("/a?b=c"), ""),
-        (request("/a", method="POST", body=b"hello").replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n"), "hello"),
-        (request("/a", CHUNKED, method="POST", body=b"5\r\nhello\r\n1;a=b\r\n!\r\n0\r\nC: d\r\n\r\n"), "hello!"),
+        (
+            request("/a", method="POST", body=b"hello").replace(
+                b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n"
+            ),
+            "hello",
+        ),
+        (
+            request(
+                "/a", CHUNKED, method="POST", body=b"5\r\nhello\r\n1;a=b\r\n!\r\n0\r\nC: d\r\n\r\n"
+            ),
+            "hello!",
+        ),
         (request("/a", "Content-Length: 0", method="PUT"), ""),
         (request("/%C3%A4", "A: \xe9", "A: b", "Content-Type: text/plain"), ""),
     ],
@@ -76,14 +92,23 @@ def test_validated_head(validated: Running) -> None:
 
 def test_chunked_request_has_a_length(service: Running) -> None:
     """The environ of a chunked request has CONTENT_LENGTH, and neither Transfer-Encoding nor trailer fields."""
-    [seen] = echo(service, request("/a", CHUNKED, method="POST", body=b"5\r\nhello\r\n0\r\nC: d\r\n\r\n"))
+    [seen] = echo(
+        service, request("/a", CHUNKED, method="POST", body=b"5\r\nhello\r\n0\r\nC: d\r\n\r\n")
+    )
     assert seen["headers"] == {"HTTP_HOST": "x", "CONTENT_LENGTH": "5"}
 
 
 def test_fields(service: Running) -> None:
     """PEP 3333: values are Latin-1, and repeated fields are joined by commas, cookies by semicolons."""
-    [seen] = echo(service, request("/a", "A: \xe9", "a: b", "Cookie: c=d", "Cookie: e=f", "B-C:\t g \t"))
-    assert seen["headers"] == {"HTTP_HOST": "x", "HTTP_A": "\xe9,b", "HTTP_COOKIE": "c=d; e=f", "HTTP_B_C": "g"}
+    [seen] = echo(
+        service, request("/a", "A: \xe9", "a: b", "Cookie: c=d", "Cookie: e=f", "B-C:\t g \t")
+    )
+    assert seen["headers"] == {
+        "HTTP_HOST": "x",
+        "HTTP_A": "\xe9,b",
+        "HTTP_COOKIE": "c=d; e=f",
+        "HTTP_B_C": "g",
+    }
 
 
 def test_fields_with_underscores(service: Running, prefixed: Running) -> None:
@@ -98,7 +123,9 @@ def test_fields_with_underscores(service: Running, prefixed: Running) -> None:
     assert (untrusted["script_name"], untrusted["path"]) == ("/prefix", "/a")
 
 
-@pytest.mark.parametrize(("target", "path"), [("/prefix", ""), ("/prefix/", "/"), ("/prefix/a?b", "/a")])
+@pytest.mark.parametrize(
+    ("target", "path"), [("/prefix", ""), ("/prefix/", "/"), ("/prefix/a?b", "/a")]
+)
 def test_script_name_of_the_environment(prefixed: Running, target: str, path: str) -> None:
     """PEP 3333: PATH_INFO is the part of the path after SCRIPT_NAME."""
     [seen] = echo(prefixed, request(target))
@@ -132,7 +159,10 @@ def test_script_name_of_a_proxy(service: Running) -> None:
 )
 def test_scheme(service: Running, prefixed: Running, fields: list[str], scheme: str) -> None:
     """The URL's scheme is that of the fields in secure_scheme_headers, if the client is a trusted proxy."""
-    [trusted], [untrusted] = echo(service, request("/a", *fields)), echo(prefixed, request("/prefix/a", *fields))
+    [trusted], [untrusted] = (
+        echo(service, request("/a", *fields)),
+        echo(prefixed, request("/prefix/a", *fields)),
+    )
     assert (trusted["scheme"], untrusted["scheme"]) == (scheme, "http")
 
 
@@ -207,14 +237,22 @@ def test_upgrade(service: Running, framing: str, body: bytes, size: int) -> None
     received = exchange(service.http_port, first + first + request("/b"), size)
     seen = [json.loads(reply.body) for reply in read_replies(received)]
     expected = "hello" if body else ""
-    assert [(each["uri"], each["body"]) for each in seen] == [("/a", expected), ("/a", expected), ("/b", "")]
+    assert [(each["uri"], each["body"]) for each in seen] == [
+        ("/a", expected),
+        ("/a", expected),
+        ("/b", ""),
+    ]
     assert seen[0]["headers"]["HTTP_UPGRADE"] == "h2c"
 
 
 @pytest.mark.skipif(not shutil.which("javac"), reason="no JDK: test_upgrade sends the same fields")
 def test_upgrade_of_the_jdk(service: Running) -> None:
     """RFC 9110, 7.8: the HTTP client of the JDK, which requests an upgrade to HTTP/2, gets responses over HTTP/1.1."""
-    command = ["java", str(Path(__file__).with_name("Post.java")), f"http://127.0.0.1:{service.http_port}/jdk"]
+    command = [
+        "java",
+        str(Path(__file__).with_name("Post.java")),
+        f"http://127.0.0.1:{service.http_port}/jdk",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
     replies = [line.split(" ", 2) for line in done.stdout.splitlines()]
     assert [reply[:2] for reply in replies] == [["200", "HTTP_1_1"]] * 2
@@ -234,7 +272,8 @@ def test_pipelined_requests(service: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"), [("/generate", b"abc"), ("/write", b"abcd"), ("/list", b"abc"), ("/empty", b"")]
+    ("path", "body"),
+    [("/generate", b"abc"), ("/write", b"abcd"), ("/list", b"abc"), ("/empty", b"")],
 )
 def test_framing(service: Running, path: str, body: bytes) -> None:
     """RFC 9112, 6: a body of unknown length is chunked in HTTP/1.1, and ends with the connection in HTTP/1.0."""
@@ -242,7 +281,11 @@ def test_framing(service: Running, path: str, body: bytes) -> None:
     reply, old = get(service, path), get(service, path, version="1.0")
     assert reply.body == old.body == body
     assert reply.headers["Transfer-Encoding"] == (None if is_known else "chunked")
-    assert reply.headers["Content-Length"] == old.headers["Content-Length"] == (str(len(body)) if is_known else None)
+    assert (
+        reply.headers["Content-Length"]
+        == old.headers["Content-Length"]
+        == (str(len(body)) if is_known else None)
+    )
     assert old.headers["Transfer-Encoding"] is None
     assert keeps_alive(service, path)
     assert keeps_alive(service, path, "1.0") == is_known

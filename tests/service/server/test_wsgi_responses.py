@@ -37,7 +37,10 @@ def test_large_response(service: Running) -> None:
 def test_large_response_to_a_client_that_pauses() -> None:
     """A client can pause while it reads a response that is larger than the limit for request bodies."""
     data = request("/large", "Connection: close")
-    with start("--keep-alive", "1", app=f"{APP}:by_path") as service, connect(service.http_port) as client:
+    with (
+        start("--keep-alive", "1", app=f"{APP}:by_path") as service,
+        connect(service.http_port) as client,
+    ):
         client.sendall(data)
         first = client.recv(1)
         with connect(service.http_port) as idle:
@@ -126,7 +129,9 @@ def test_expect_continue_after_unread_response(service: Running) -> None:
     assert json.loads(reply.body)["body"] == "hello"
 
 
-@pytest.mark.parametrize("path", ["/raise-before", "/raise-in-body", "/start-twice", "/never-start", "/text"])
+@pytest.mark.parametrize(
+    "path", ["/raise-before", "/raise-in-body", "/start-twice", "/never-start", "/text"]
+)
 def test_exception_before_the_head(service: Running, path: str) -> None:
     """An exception of the application becomes 500, without its message, and closes the connection."""
     reply = get(service, path)
@@ -146,7 +151,11 @@ def test_exception_for_head(service: Running, path: str, version: str) -> None:
     [reply] = read_replies(received, "HEAD")
     expected = get(service, path, version=version)
     assert expected.body
-    assert reply.headers["Content-Length"] == expected.headers["Content-Length"] == str(len(expected.body))
+    assert (
+        reply.headers["Content-Length"]
+        == expected.headers["Content-Length"]
+        == str(len(expected.body))
+    )
     assert expected.headers["Server"] == "standalone"
 
 
@@ -199,7 +208,14 @@ def test_invalid_head(service: Running, path: str) -> None:
 def test_valid_head(service: Running) -> None:
     """Values can be Latin-1. The server adds Server, Date and Connection, and sets the framing itself."""
     reply = get(service, "/latin-1")
-    assert list(reply.headers) == ["Server", "Date", "Connection", "Content-Length", "Content-Type", "A"]
+    assert list(reply.headers) == [
+        "Server",
+        "Date",
+        "Connection",
+        "Content-Length",
+        "Content-Type",
+        "A",
+    ]
     assert reply.headers["A"].encode("latin-1") == b"\xe9"
     assert get(service, "/hop-by-hop").headers["Transfer-Encoding"] is None
 
@@ -234,7 +250,18 @@ def test_failed_send_closes_connection() -> None:
 def trace_sends(service: Running, output: Path) -> Iterator[None]:
     """Trace the worker's calls of send() to the file `output`."""
     [worker] = workers(service)
-    command = ["strace", "-f", "-e", "trace=sendto,sendmsg,writev", "-s", "20", "-o", str(output), "-p", str(worker)]
+    command = [
+        "strace",
+        "-f",
+        "-e",
+        "trace=sendto,sendmsg,writev",
+        "-s",
+        "20",
+        "-o",
+        str(output),
+        "-p",
+        str(worker),
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
         assert tracer.stderr is not None
         line = tracer.stderr.readline()
@@ -256,7 +283,11 @@ def test_one_send(service: Running, tmp_path: Path, path: str) -> None:
     trace = tmp_path / "trace.txt"
     with trace_sends(service, trace):
         get(service, path)
-    calls = [line for line in trace.read_text().splitlines() if re.search(r"(sendto|sendmsg|writev)\(", line)]
+    calls = [
+        line
+        for line in trace.read_text().splitlines()
+        if re.search(r"(sendto|sendmsg|writev)\(", line)
+    ]
     assert len(calls) == 1, calls
 
 

@@ -15,11 +15,20 @@ from tests.service.server.standalone import (
 APP = "tests.service.server.applications"
 
 
-def request(target: str, *fields: str, method: str = "GET", version: str = "1.1", body: bytes = b"") -> bytes:
-    return "\r\n".join([f"{method} {target} HTTP/{version}", "Host: x", *fields, "", ""]).encode("latin-1") + body
+def request(
+    target: str, *fields: str, method: str = "GET", version: str = "1.1", body: bytes = b""
+) -> bytes:
+    return (
+        "\r\n".join([f"{method} {target} HTTP/{version}", "Host: x", *fields, "", ""]).encode(
+            "latin-1"
+        )
+        + body
+    )
 
 
-def get(service: Running, target: str, *fields: str, method: str = "GET", version: str = "1.1") -> Reply:
+def get(
+    service: Running, target: str, *fields: str, method: str = "GET", version: str = "1.1"
+) -> Reply:
     """Return the only response to a request without a body."""
     received = exchange(service.http_port, request(target, *fields, method=method, version=version))
     [reply] = read_replies(received, method)

@@ -18,7 +18,13 @@ from tests.service import models
 
 ROOT = Path(__file__).parents[3]
 SERVICE, MODEL = "/v2/docs/openapi.json", "/v2/models/test/docs/openapi.json"
-PAGES = ["/v2/docs", "/v2/docs/", "/v2/models/test/docs", "/v2/models/test/docs/", "/v2/models/test/versions/1/docs"]
+PAGES = [
+    "/v2/docs",
+    "/v2/docs/",
+    "/v2/models/test/docs",
+    "/v2/models/test/docs/",
+    "/v2/models/test/versions/1/docs",
+]
 TYPED = [
     ("datetime", "BYTES", [-1], "datetime"),
     ("base64", "BYTES", [-1, 1], "base64"),
@@ -55,16 +61,22 @@ def infer_of(description: dict[str, Any], path: str = "/v2/models/{name}/infer")
     return description["paths"][path]["post"]
 
 
-@pytest.mark.parametrize("make", [models.two_by_two, models.several, models.halves, typed, with_example])
+@pytest.mark.parametrize(
+    "make", [models.two_by_two, models.several, models.halves, typed, with_example]
+)
 def test_example_is_valid(serve, make) -> None:
     """The example in each description is a valid request, on both paths of the model."""
     client = serve(make()).client
     for of in (SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json"):
         description = client.get(of).json
         for path in ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"):
-            example = infer_of(description, path)["requestBody"]["content"]["application/json"]["example"]
+            example = infer_of(description, path)["requestBody"]["content"]["application/json"][
+                "example"
+            ]
             assert example["inputs"]
-            assert client.post(path.format(name="test", version="1"), json=example).status_code == 200
+            assert (
+                client.post(path.format(name="test", version="1"), json=example).status_code == 200
+            )
 
 
 def test_example_that_is_not_text(serve) -> None:
@@ -72,7 +84,9 @@ def test_example_that_is_not_text(serve) -> None:
     module = models.echo("BYTES", [-1])
     module.EXAMPLE = {"x": [b"\xff"]}
     client = serve(module).client
-    example = infer_of(client.get(MODEL).json)["requestBody"]["content"]["application/json"]["example"]
+    example = infer_of(client.get(MODEL).json)["requestBody"]["content"]["application/json"][
+        "example"
+    ]
     assert client.post("/v2/models/test/infer", json=example).status_code == 200
 
 
@@ -80,8 +94,16 @@ def test_every_route_is_described(client) -> None:
     """The descriptions contain all routes of the protocol, of the metrics and of the descriptions."""
     every = client.application.url_map.iter_rules()
     rules = [each for each in every if each.endpoint.split(".")[0] in ("rest", "openapi")]
-    routes = {(rule.rule.replace("<", "{").replace(">", "}"), verb) for rule in rules for verb in rule.methods or ()}
-    documented = {(path, verb.upper()) for path, item in client.get(SERVICE).json["paths"].items() for verb in item}
+    routes = {
+        (rule.rule.replace("<", "{").replace(">", "}"), verb)
+        for rule in rules
+        for verb in rule.methods or ()
+    }
+    documented = {
+        (path, verb.upper())
+        for path, item in client.get(SERVICE).json["paths"].items()
+        for verb in item
+    }
     assert documented == {(path, verb) for path, verb in routes if verb not in ("HEAD", "OPTIONS")}
     assert client.get(MODEL).json["paths"] == client.get(SERVICE).json["paths"]
 
@@ -111,7 +133,9 @@ def test_unknown_model_or_version(client) -> None:
             assert (response.status_code, list(response.json)) == (404, ["error"])
 
 
-@pytest.mark.parametrize("path", [SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json", f"{MODEL}/"])
+@pytest.mark.parametrize(
+    "path", [SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json", f"{MODEL}/"]
+)
 def test_server_url_is_relative(client, path: str) -> None:
     """The server URL is relative to the description, so that it is right behind a proxy with a path prefix."""
     (server,) = client.get(path).json["servers"]
@@ -147,7 +171,11 @@ def test_content_security_policy(client) -> None:
     policy = {name: sources for name, *sources in map(str.split, directives)}
     assert policy["default-src"] == ["'none'"]
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == ["'self'"]
-    assert {source for sources in policy.values() for source in sources} <= {"'none'", "'self'", "data:"}
+    assert {source for sources in policy.values() for source in sources} <= {
+        "'none'",
+        "'self'",
+        "data:",
+    }
 
 
 @pytest.mark.parametrize("file", ["index.html", "../__init__.py", "oauth2-redirect.html"])
@@ -171,12 +199,20 @@ def test_description_of_api_keys(serve, client, tmp_path: Path) -> None:
     client = serve(models.two_by_two(), api_keys_file=keys).client
     assert {client.get(path).status_code for path in [SERVICE, MODEL, *PAGES]} == {401}
     document = client.get(SERVICE, headers={"x-api-key": "0123456789abcdef"}).json
-    assert sorted(each["type"] for each in document["components"]["securitySchemes"].values()) == ["apiKey", "http"]
-    assert {name for each in document["security"] for name in each} == document["components"]["securitySchemes"].keys()
+    assert sorted(each["type"] for each in document["components"]["securitySchemes"].values()) == [
+        "apiKey",
+        "http",
+    ]
+    assert {name for each in document["security"] for name in each} == document["components"][
+        "securitySchemes"
+    ].keys()
     for path, item in document["paths"].items():
         for each in item.values():
             is_free = path.endswith(("/live", "/ready", "/metrics"))
-            assert (each.get("security") == [], "401" in each["responses"]) == (is_free, not is_free), path
+            assert (each.get("security") == [], "401" in each["responses"]) == (
+                is_free,
+                not is_free,
+            ), path
 
 
 def test_unused_description_is_not_loaded() -> None:
@@ -190,7 +226,9 @@ def test_unused_description_is_not_loaded() -> None:
         print(loaded(), client.get("/v2/models/test/docs").status_code, loaded())
         print(client.get("/v2/docs/openapi.json").status_code, loaded())
     """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "set() 200 set()\n200 {'app.ui.openapi'}\n"
 
 
@@ -198,9 +236,14 @@ def test_template_matches_code(client) -> None:
     """The description lists the datatypes and the members of a request that the code accepts."""
     schemas = client.get(SERVICE).json["components"]["schemas"]
     assert schemas["Datatype"]["enum"] == list(DATATYPES)
-    config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"]["enum"]
+    config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"][
+        "enum"
+    ]
     assert config == [MetadataTensor("x", each, []).config()["data_type"] for each in DATATYPES]
     tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
-    for found, members in [(schemas["InferenceRequest"], REQUEST), *((each, REQUEST_INPUT) for each in tensors)]:
+    for found, members in [
+        (schemas["InferenceRequest"], REQUEST),
+        *((each, REQUEST_INPUT) for each in tensors),
+    ]:
         assert found["properties"].keys() == members.keys()
         assert {*found["required"]} >= {name for name, (_, expected) in members.items() if expected}

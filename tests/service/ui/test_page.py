@@ -50,27 +50,51 @@ def show(service: Any, headers: dict[str, str] | None = None) -> str:
 
 def script(page: str) -> dict[str, Any]:
     """Return the data that the page has for its scripts."""
-    return json.loads(re.search(r'<script id="model" type="application/json">(.*?)</script>', page)[1])
+    return json.loads(
+        re.search(r'<script id="model" type="application/json">(.*?)</script>', page)[1]
+    )
 
 
 def test_page_shows_model(iris) -> None:
     """The page shows the model's name, version, platform, state, inputs and outputs, and a field for each input."""
     page = show(iris)
     metadata = iris.plane.metadata()
-    for text in (metadata.name, metadata.version, metadata.platform, "features", "FP32", "[-1, 4]", "label", "BYTES"):
+    for text in (
+        metadata.name,
+        metadata.version,
+        metadata.platform,
+        "features",
+        "FP32",
+        "[-1, 4]",
+        "label",
+        "BYTES",
+    ):
         assert f">{text}<" in page
     assert 'data-state="Ready" role="status">Ready<' in page
-    assert re.search(r'<label for="input-0">features</label>.*<textarea id="input-0"[^>]* required', page, re.DOTALL)
+    assert re.search(
+        r'<label for="input-0">features</label>.*<textarea id="input-0"[^>]* required',
+        page,
+        re.DOTALL,
+    )
 
 
 def test_content_security_policy(iris) -> None:
     """The Content-Security-Policy allows only resources of the service, and the page has no inline code."""
     response = iris.client.get("/", headers=PAGE)
-    policy = dict(each.split(" ", 1) for each in response.headers["Content-Security-Policy"].split("; "))
-    assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
+    policy = dict(
+        each.split(" ", 1) for each in response.headers["Content-Security-Policy"].split("; ")
+    )
+    assert (
+        policy.pop("default-src")
+        == policy.pop("frame-ancestors")
+        == policy.pop("base-uri")
+        == "'none'"
+    )
     assert policy.pop("img-src") == "'self' data: blob:"
     assert policy.pop("require-trusted-types-for") == "'script'"
-    assert policy == dict.fromkeys(["script-src", "style-src", "connect-src", "form-action"], "'self'")
+    assert policy == dict.fromkeys(
+        ["script-src", "style-src", "connect-src", "form-action"], "'self'"
+    )
     assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert re.findall(r'<script (?!id="model" type="application/json")([^>]*)>', response.text) == [
         'type="module" src="static/page.js"'
@@ -88,7 +112,9 @@ def test_files_of_page(iris) -> None:
         assert response.status_code == 200
         assert response.mimetype in {"text/css", "text/javascript", "image/svg+xml"}
         assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-        again = iris.client.get(f"/static/{name}", headers={"If-None-Match": response.headers["ETag"]}, buffered=True)
+        again = iris.client.get(
+            f"/static/{name}", headers={"If-None-Match": response.headers["ETag"]}, buffered=True
+        )
         assert again.status_code == 304
         names += set(re.findall(r'from "\./([^"]+)"', response.text)) - seen
     assert len(seen) > 4
@@ -101,14 +127,20 @@ def test_page_for_browsers(iris, accept: str | None) -> None:
     """GET / returns the page to clients that accept HTML or any type."""
     headers = {"Accept": accept} if accept else {}
     response = iris.client.get("/", headers=headers)
-    assert (response.status_code, response.mimetype, response.headers["Vary"]) == (200, "text/html", "Accept")
+    assert (response.status_code, response.mimetype, response.headers["Vary"]) == (
+        200,
+        "text/html",
+        "Accept",
+    )
     head = iris.client.head("/", headers=headers)
     assert (head.status_code, head.data, head.content_length) == (200, b"", response.content_length)
 
 
 def test_page_for_json_clients(iris) -> None:
     """GET / returns 404 with the paths of the protocol to clients that accept only JSON."""
-    assert "/v2/models/NAME/infer" in error_message(iris.client.get("/", headers={"Accept": "application/json"}), 404)
+    assert "/v2/models/NAME/infer" in error_message(
+        iris.client.get("/", headers={"Accept": "application/json"}), 404
+    )
 
 
 def test_ui_off(serve) -> None:
@@ -120,9 +152,14 @@ def test_ui_off(serve) -> None:
 
 def test_markup_in_metadata_is_escaped(serve) -> None:
     """HTML in METADATA is escaped on the page and in the data for its scripts."""
-    tensors = [MetadataTensor(SCRIPT_TEXT, "FP32", [-1]), MetadataTensor("b", "BYTES", [-1], content_type="base64")]
+    tensors = [
+        MetadataTensor(SCRIPT_TEXT, "FP32", [-1]),
+        MetadataTensor("b", "BYTES", [-1], content_type="base64"),
+    ]
     module = models.model(tensors, tensors, same)
-    module.METADATA = replace(module.METADATA, name=SCRIPT_TEXT.replace("/", "|"), version="<b>", platform=SCRIPT_TEXT)
+    module.METADATA = replace(
+        module.METADATA, name=SCRIPT_TEXT.replace("/", "|"), version="<b>", platform=SCRIPT_TEXT
+    )
     service = serve(module)
     page = show(service, {"Host": '"><script>alert(3)</script>'})
     assert page.count("<script") == 2
@@ -157,7 +194,12 @@ def test_page_before_model_is_ready(serve) -> None:
         (MetadataTensor("x", "BYTES", [-1], "str"), ["a", "b"], "lines", "a\nb"),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["a\nb", None], "lines", '["a\\nb",null]'),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["[1]"], "lines", '["[1]"]'),
-        (MetadataTensor("x", "BYTES", [-1, 2]), [["a, b", None], ["[c", ""]], "grid", '"a, b", \n"[c", ""'),
+        (
+            MetadataTensor("x", "BYTES", [-1, 2]),
+            [["a, b", None], ["[c", ""]],
+            "grid",
+            '"a, b", \n"[c", ""',
+        ),
         (MetadataTensor("x", "BYTES", [-1], "base64"), ["dGV4dA=="], "file", "dGV4dA=="),
         (MetadataTensor("x", "BYTES", [-1], "bytes"), ["dGV4dA=="], "file", "dGV4dA=="),
         (MetadataTensor("x", "BYTES", [1], "image/png"), [], "file", ""),
@@ -173,7 +215,10 @@ def test_fields(tensor: MetadataTensor, values: Any, kind: str, text: str) -> No
 
 def test_table_as_csv() -> None:
     """A table has a field for each column, and its CSV distinguishes missing from empty text."""
-    columns = [MetadataTensor("a, b", "FP64", [-1]), MetadataTensor("text", "BYTES", [-1, 1], "str")]
+    columns = [
+        MetadataTensor("a, b", "FP64", [-1]),
+        MetadataTensor("text", "BYTES", [-1, 1], "str"),
+    ]
     values = {"a, b": [1.5, None, 3], "text": ['"x"', "", None]}
     assert [field.kind for field in create_fields(columns, (), {})] == ["number", "text"]
     assert to_csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
@@ -191,9 +236,15 @@ def test_browser_gets_basic_challenge(service_with_key) -> None:
     for path in ("/", "/static/page.css", "/v2/models/test"):
         response = service_with_key.client.get(path, headers=PAGE)
         assert "API key" in error_message(response, 401)
-        assert response.headers.getlist("WWW-Authenticate") == ['Basic realm="model", charset="UTF-8"', "Bearer"]
+        assert response.headers.getlist("WWW-Authenticate") == [
+            'Basic realm="model", charset="UTF-8"',
+            "Bearer",
+        ]
         assert service_with_key.client.get(path).headers.getlist("WWW-Authenticate") == ["Bearer"]
-        assert service_with_key.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code == 200
+        assert (
+            service_with_key.client.get(path, headers={**PAGE, **BASIC}, buffered=True).status_code
+            == 200
+        )
     assert KEY not in show(service_with_key, BASIC)
 
 
@@ -219,5 +270,10 @@ def test_cross_site_requests_cannot_use_stored_key(
     path = "/v2/models/test/infer"
     status = service_with_key.client.post(path, data=body, headers={**headers, **BASIC}).status_code
     assert status == (200 if is_accepted else 401)
-    assert service_with_key.client.post(path, data=body, headers={**headers, "X-Api-Key": KEY}).status_code == 200
+    assert (
+        service_with_key.client.post(
+            path, data=body, headers={**headers, "X-Api-Key": KEY}
+        ).status_code
+        == 200
+    )
     assert service_with_key.client.get("/", headers={**PAGE, **headers, **BASIC}).status_code == 200

@@ -25,8 +25,13 @@ DATATYPES = {name: name.upper() for name in (*TENSORS, "bf16")} | {
     "pairs": "FP32",
     "column": "INT32",
 }
-EMPTY = {name: tensor[:0] for name, tensor in TENSORS.items()} | {"grid": np.empty((2, 0), np.int32)}
-NAN = {name: np.array([np.nan, 1.5], dtype) for name, dtype in (("fp16", "f2"), ("fp32", "f4"), ("fp64", "f8"))}
+EMPTY = {name: tensor[:0] for name, tensor in TENSORS.items()} | {
+    "grid": np.empty((2, 0), np.int32)
+}
+NAN = {
+    name: np.array([np.nan, 1.5], dtype)
+    for name, dtype in (("fp16", "f2"), ("fp32", "f4"), ("fp64", "f8"))
+}
 # Values that only binary forms can carry.
 BINARY = {name: np.array([np.inf, -np.inf], array.dtype) for name, array in NAN.items()} | {
     "bytes": np.array([b"\xff\xfe", b""], object)
@@ -54,5 +59,7 @@ def check(found: np.ndarray, sent: np.ndarray) -> None:
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
-    elements = [element.encode() if isinstance(element, str) else element for element in array.ravel()]
+    elements = [
+        element.encode() if isinstance(element, str) else element for element in array.ravel()
+    ]
     return np.array([*elements, None], object)[:-1].reshape(array.shape)

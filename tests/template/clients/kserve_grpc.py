@@ -15,7 +15,9 @@ from kserve.protocol.infer_type import RequestedOutput
 
 def tensor(name: str, datatype: str, array: np.ndarray, raw: bool) -> InferInput:
     """Return an input with typed contents, or with raw bytes, for which KServe sets binary_data_size."""
-    made = InferInput(name, list(array.shape), datatype, data=None if raw else array.ravel().tolist())
+    made = InferInput(
+        name, list(array.shape), datatype, data=None if raw else array.ravel().tolist()
+    )
     if raw:
         made.set_data_from_numpy(array)
     return made
@@ -34,7 +36,9 @@ async def check_server(client: InferenceGRPCClient, model: str) -> None:
     assert await client.is_server_live() is True
     assert await client.is_server_ready() is True
     assert await client.is_model_ready(model) is True
-    await check_error(grpc.StatusCode.NOT_FOUND, "no-such-model", client.is_model_ready("no-such-model"))
+    await check_error(
+        grpc.StatusCode.NOT_FOUND, "no-such-model", client.is_model_ready("no-such-model")
+    )
 
 
 async def check_metadata(address: str, model: str, tensors: set[str]) -> None:
@@ -58,7 +62,10 @@ async def check_infer(client: InferenceGRPCClient, model: str) -> None:
         request = InferRequest(
             model,
             features(iris.FLOWERS, raw),
-            request_outputs=[RequestedOutput("probabilities"), RequestedOutput("label", {"binary_data": True})],
+            request_outputs=[
+                RequestedOutput("probabilities"),
+                RequestedOutput("label", {"binary_data": True}),
+            ],
             model_version=response.model_version,
         )
         chosen = await client.infer(request)
@@ -92,9 +99,13 @@ async def check_iris(client: InferenceGRPCClient, model: str) -> None:
     await check_errors(client, model)
 
 
-async def check_echoed(client: InferenceGRPCClient, model: str, tensors: dict[str, np.ndarray], raw: bool) -> None:
+async def check_echoed(
+    client: InferenceGRPCClient, model: str, tensors: dict[str, np.ndarray], raw: bool
+) -> None:
     """Check that the tensors are returned unchanged."""
-    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, raw) for name, array in tensors.items()]
+    inputs = [
+        tensor(f"{name}_in", echo.DATATYPES[name], array, raw) for name, array in tensors.items()
+    ]
     outputs = [RequestedOutput(f"{name}_out") for name in tensors]
     response = await client.infer(InferRequest(model, inputs, request_outputs=outputs))
     for name, sent in tensors.items():
@@ -115,7 +126,9 @@ async def check_failures(client: InferenceGRPCClient, model: str) -> None:
     """Check that the client receives the model's error message, regardless of its length."""
     for text, shown in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object), raw=True)
-        await check_error(grpc.StatusCode.INTERNAL, shown, client.infer(InferRequest(model, [fail])))
+        await check_error(
+            grpc.StatusCode.INTERNAL, shown, client.infer(InferRequest(model, [fail]))
+        )
 
 
 async def check_echo(client: InferenceGRPCClient, model: str) -> None:
@@ -125,7 +138,10 @@ async def check_echo(client: InferenceGRPCClient, model: str) -> None:
 
 
 async def check_all(address: str, model: str) -> None:
-    tensors = {"iris": {"features", "label"}, "conformance": {f"{name}_in" for name in echo.TENSORS}}
+    tensors = {
+        "iris": {"features", "label"},
+        "conformance": {f"{name}_in" for name in echo.TENSORS},
+    }
     await check_metadata(address, model, tensors[model])
     async with InferenceGRPCClient(address, timeout=SECONDS) as client:
         await {"iris": check_iris, "conformance": check_echo}[model](client, model)

@@ -41,7 +41,10 @@ async def check_forms(client: InferenceRESTClient, url: str, model: str) -> None
     for binary, binary_output in FORMS:
         for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
             request = InferRequest(
-                model, features(rows, binary), "flower-7", parameters={"binary_data_output": binary_output}
+                model,
+                features(rows, binary),
+                "flower-7",
+                parameters={"binary_data_output": binary_output},
             )
             headers: dict[str, str] = {}
             response = await client.infer(url, request, model_name=model, response_headers=headers)
@@ -62,8 +65,15 @@ async def check_choices(client: InferenceRESTClient, url: str, model: str) -> No
     response = await client.infer(url, request, model_name=model)
     assert [each.name for each in response.outputs] == ["probabilities", "label"], response
     iris.check(array(response, "label"), array(response, "probabilities"))
-    tensor = {"name": "features", "datatype": "FP32", "shape": [2, 4], "data": iris.FLOWERS.tolist()}
-    response = await client.infer(url, {"inputs": [tensor], "outputs": [{"name": "label"}]}, model_name=model)
+    tensor = {
+        "name": "features",
+        "datatype": "FP32",
+        "shape": [2, 4],
+        "data": iris.FLOWERS.tolist(),
+    }
+    response = await client.infer(
+        url, {"inputs": [tensor], "outputs": [{"name": "label"}]}, model_name=model
+    )
     assert [each.name for each in response.outputs] == ["label"], response
     iris.check_labels(array(response, "label"))
 
@@ -103,7 +113,9 @@ async def check_echoed(
     binary_out: bool,
 ) -> None:
     """Check that the tensors are returned unchanged."""
-    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()]
+    inputs = [
+        tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()
+    ]
     outputs = [RequestedOutput(f"{name}_out", {"binary_data": binary_out}) for name in tensors]
     headers: dict[str, str] = {}
     request = InferRequest(model, inputs, request_outputs=outputs)
@@ -119,7 +131,11 @@ async def check_tensors(client: InferenceRESTClient, url: str, model: str) -> No
         groups = [{name: array} for name, array in tensors.items()] + [tensors]
         for group, (binary, binary_out) in itertools.product(groups, FORMS):
             # KServe sends FP16 only as bytes.
-            sent = group if binary else {name: array for name, array in group.items() if name != "fp16"}
+            sent = (
+                group
+                if binary
+                else {name: array for name, array in group.items() if name != "fp16"}
+            )
             if sent:
                 await check_echoed(client, url, model, sent, binary, binary_out)
 
@@ -137,7 +153,9 @@ async def check_failures(client: InferenceRESTClient, url: str, model: str) -> N
     """Check that the client receives the model's error message, regardless of its length."""
     for text, shown in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
-        await check_error(500, shown, client.infer(url, InferRequest(model, [fail]), model_name=model))
+        await check_error(
+            500, shown, client.infer(url, InferRequest(model, [fail]), model_name=model)
+        )
 
 
 async def check_echo(client: InferenceRESTClient, url: str, model: str) -> None:

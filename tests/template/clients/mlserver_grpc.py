@@ -18,15 +18,25 @@ def check_server(stub: Stub, model: str) -> None:
     assert stub.ServerLive(messages.ServerLiveRequest(), timeout=SECONDS).live
     assert stub.ServerReady(messages.ServerReadyRequest(), timeout=SECONDS).ready
     assert stub.ModelReady(messages.ModelReadyRequest(name=model), timeout=SECONDS).ready
-    assert "binary_tensor_data" in stub.ServerMetadata(messages.ServerMetadataRequest(), timeout=SECONDS).extensions
+    assert (
+        "binary_tensor_data"
+        in stub.ServerMetadata(messages.ServerMetadataRequest(), timeout=SECONDS).extensions
+    )
 
 
 def check_iris(stub: Stub, model: str) -> None:
     """Check the metadata, its content types, and a request with few and many rows."""
     metadata = stub.ModelMetadata(messages.ModelMetadataRequest(name=model), timeout=SECONDS)
     tensors = [*metadata.inputs, *metadata.outputs]
-    assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [iris.INPUT, *iris.OUTPUTS], metadata
-    found = {each.name: each.parameters["content_type"].string_param for each in tensors if each.parameters}
+    assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
+        iris.INPUT,
+        *iris.OUTPUTS,
+    ], metadata
+    found = {
+        each.name: each.parameters["content_type"].string_param
+        for each in tensors
+        if each.parameters
+    }
     assert found == {"label": "str"}, metadata
     for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
         request = messages.ModelInferRequest(model_name=model)

@@ -15,7 +15,9 @@ import numpy as np
 from common import SECONDS, raises
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from grpc_tools import protoc
 
 PROTO = Path(__file__).resolve().parents[3] / "protos" / "open_inference_grpc.proto"
@@ -25,7 +27,9 @@ DTYPES = {echo.DATATYPES[name]: array.dtype for name, array in TENSORS.items()}
 # Datatypes in the metadata of each model, by the names of inputs and outputs.
 DECLARED = {
     "iris": {name: datatype for name, datatype, _ in (iris.INPUT, *iris.OUTPUTS)},
-    "conformance": {f"{name}_{end}": each for name, each in echo.DATATYPES.items() for end in ("in", "out")},
+    "conformance": {
+        f"{name}_{end}": each for name, each in echo.DATATYPES.items() for end in ("in", "out")
+    },
 }
 # The field of `contents` for each datatype. The others have raw contents only.
 CONTENTS = {
@@ -53,7 +57,9 @@ def make_stubs() -> tuple[Any, Any]:
         assert protoc.main(["protoc", *arguments]) == 0
         sys.path.insert(0, folder)
         try:
-            return tuple(importlib.import_module(f"{PROTO.stem}_{kind}") for kind in ("pb2", "pb2_grpc"))
+            return tuple(
+                importlib.import_module(f"{PROTO.stem}_{kind}") for kind in ("pb2", "pb2_grpc")
+            )
         finally:
             sys.path.remove(folder)
 
@@ -66,7 +72,9 @@ def make_request(
     for name, (datatype, array) in tensors.items():
         tensor = request.inputs.add(name=name, datatype=datatype, shape=array.shape)
         if raw:
-            request.raw_input_contents.append(join(array) if datatype == "BYTES" else array.tobytes())
+            request.raw_input_contents.append(
+                join(array) if datatype == "BYTES" else array.tobytes()
+            )
         else:
             getattr(tensor.contents, CONTENTS[datatype]).extend(array.ravel().tolist())
     return request
@@ -104,7 +112,9 @@ def arrays(response: Any, raw: bool) -> dict[str, np.ndarray]:
             values = split(blob) if tensor.datatype == "BYTES" else np.frombuffer(blob, dtype)
         else:
             filled = {field.name: each for field, each in tensor.contents.ListFields()}
-            assert list(filled) == ([CONTENTS[tensor.datatype]] if 0 not in tensor.shape else []), tensor
+            assert list(filled) == ([CONTENTS[tensor.datatype]] if 0 not in tensor.shape else []), (
+                tensor
+            )
             values = next(iter(filled.values()), [])
         found[tensor.name] = np.array(values, dtype).reshape(tensor.shape)
     return found
@@ -123,8 +133,12 @@ def check_server(stub: Any, messages: Any, model: str) -> str:
     found = {each.name: each.datatype for each in (*metadata.inputs, *metadata.outputs)}
     assert found.items() >= DECLARED[model].items(), metadata
     version = metadata.versions[0]
-    assert stub.ModelReady(messages.ModelReadyRequest(name=model, version=version), timeout=SECONDS).ready
-    again = stub.ModelMetadata(messages.ModelMetadataRequest(name=model, version=version), timeout=SECONDS)
+    assert stub.ModelReady(
+        messages.ModelReadyRequest(name=model, version=version), timeout=SECONDS
+    ).ready
+    again = stub.ModelMetadata(
+        messages.ModelMetadataRequest(name=model, version=version), timeout=SECONDS
+    )
     assert again == metadata, again
     return version
 
@@ -161,14 +175,31 @@ def check_errors(stub: Any, messages: Any, model: str) -> None:
     """Check that each error names the problem, and that the channel can be used again."""
     invalid, lost = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
     for raw in False, True:
-        check_error(invalid, "features", stub.ModelInfer, make_iris_request(messages, model, iris.WRONG, raw))
-        check_error(lost, "no-such", stub.ModelInfer, make_iris_request(messages, "no-such", iris.FLOWERS, raw))
+        check_error(
+            invalid,
+            "features",
+            stub.ModelInfer,
+            make_iris_request(messages, model, iris.WRONG, raw),
+        )
+        check_error(
+            lost,
+            "no-such",
+            stub.ModelInfer,
+            make_iris_request(messages, "no-such", iris.FLOWERS, raw),
+        )
     both = make_iris_request(messages, model, iris.FLOWERS, raw=False)
     both.raw_input_contents.append(iris.FLOWERS.tobytes())
     check_error(invalid, "features", stub.ModelInfer, both)
     check_error(lost, "no-such", stub.ModelReady, messages.ModelReadyRequest(name="no-such"))
-    check_error(lost, "no-such", stub.ModelMetadata, messages.ModelMetadataRequest(name=model, version="no-such"))
-    response = stub.ModelInfer(make_iris_request(messages, model, iris.FLOWERS, raw=True), timeout=SECONDS)
+    check_error(
+        lost,
+        "no-such",
+        stub.ModelMetadata,
+        messages.ModelMetadataRequest(name=model, version="no-such"),
+    )
+    response = stub.ModelInfer(
+        make_iris_request(messages, model, iris.FLOWERS, raw=True), timeout=SECONDS
+    )
     found = arrays(response, raw=True)
     iris.check(found["label"], found["probabilities"])
 
@@ -179,7 +210,9 @@ def check_health(channel: grpc.Channel) -> None:
     for name in "", SERVICE:
         response = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=SECONDS)
         assert response.status == health_pb2.HealthCheckResponse.SERVING, (name, response)
-    check_error(grpc.StatusCode.NOT_FOUND, "", stub.Check, health_pb2.HealthCheckRequest(service="no.such"))
+    check_error(
+        grpc.StatusCode.NOT_FOUND, "", stub.Check, health_pb2.HealthCheckRequest(service="no.such")
+    )
 
 
 def fields(message: Any) -> dict[int, tuple[str, int]]:
@@ -190,7 +223,11 @@ def check_reflection(channel: grpc.Channel, messages: Any) -> None:
     """Check that reflection lists the services, and that ours matches the .proto file in this repository."""
     database = ProtoReflectionDescriptorDatabase(channel)
     names = set(database.get_services())
-    assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= names, names
+    assert {
+        SERVICE,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    } <= names, names
     reflected = DescriptorPool(database).FindServiceByName(SERVICE).methods_by_name
     expected = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
     assert set(reflected) == set(expected), list(reflected)
@@ -212,11 +249,15 @@ def check_echo(_: grpc.Channel, stub: Any, messages: Any, model: str, _version: 
     for tensors in TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
             check_echoed(stub, messages, model, group, raw=True)
-            typed = {name: array for name, array in group.items() if echo.DATATYPES[name] in CONTENTS}
+            typed = {
+                name: array for name, array in group.items() if echo.DATATYPES[name] in CONTENTS
+            }
             check_echoed(stub, messages, model, typed, raw=False)
 
 
-def check_echoed(stub: Any, messages: Any, model: str, tensors: dict[str, np.ndarray], raw: bool) -> None:
+def check_echoed(
+    stub: Any, messages: Any, model: str, tensors: dict[str, np.ndarray], raw: bool
+) -> None:
     """Check that the tensors are returned unchanged. `tensors` can be empty."""
     inputs = {f"{name}_in": (echo.DATATYPES[name], array) for name, array in tensors.items()}
     request = make_request(messages, model, inputs, raw)
@@ -233,4 +274,6 @@ def main(_http: str, address: str, model: str) -> None:
     with grpc.insecure_channel(address) as channel:
         stub = stubs.GRPCInferenceServiceStub(channel)
         version = check_server(stub, messages, model)
-        {"iris": check_iris, "conformance": check_echo}[model](channel, stub, messages, model, version)
+        {"iris": check_iris, "conformance": check_echo}[model](
+            channel, stub, messages, model, version
+        )

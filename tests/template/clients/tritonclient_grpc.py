@@ -11,7 +11,12 @@ import grpc
 import iris
 import numpy as np
 from common import SECONDS, Blocking, raises
-from tritonclient.grpc import InferenceServerClient, InferInput, InferRequestedOutput, model_config_pb2
+from tritonclient.grpc import (
+    InferenceServerClient,
+    InferInput,
+    InferRequestedOutput,
+    model_config_pb2,
+)
 from tritonclient.grpc.aio import InferenceServerClient as AioClient
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
@@ -45,7 +50,10 @@ def infer_concurrently(client: Client, calls: list[dict[str, Any]]) -> list[Any]
     responses: queue.Queue = queue.Queue()
     for i, call in enumerate(calls):
         client.async_infer(
-            callback=lambda i=i, **response: responses.put((i, response["result"], response["error"])), **call
+            callback=lambda i=i, **response: responses.put(
+                (i, response["result"], response["error"])
+            ),
+            **call,
         )
     results = dict.fromkeys(range(len(calls)))
     for _ in calls:
@@ -71,7 +79,9 @@ async def aio_stream(client: AioClient) -> None:
     rejected = asyncio.Event()
 
     async def requests() -> AsyncIterator[dict[str, Any]]:
-        await rejected.wait()  # if the rejection arrives during a request, grpcio may report INTERNAL
+        await (
+            rejected.wait()
+        )  # if the rejection arrives during a request, grpcio may report INTERNAL
         return
         yield
 
@@ -105,7 +115,9 @@ def check_server(client: Client, model: str) -> str:
     assert (config.name, config.max_batch_size) == (model, 0), config
     assert client.get_model_config(model, version, client_timeout=SECONDS).config == config
     for declared, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
-        assert [describe_config(each) for each in declared] == [describe(each) for each in tensors], config
+        assert [describe_config(each) for each in declared] == [
+            describe(each) for each in tensors
+        ], config
     (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
     assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
     for arguments in (), (model,), (model, version):
@@ -143,7 +155,9 @@ def check_infer(client: Client, model: str, version: str) -> None:
         iris.check(result.as_numpy("label"), result.as_numpy("probabilities"), times)
         assert len(result.get_response().raw_output_contents) == 2
     inputs = features(iris.FLOWERS)
-    result = client.infer(model, inputs, outputs=requested("probabilities", "label"), client_timeout=SECONDS)
+    result = client.infer(
+        model, inputs, outputs=requested("probabilities", "label"), client_timeout=SECONDS
+    )
     assert [each.name for each in result.get_response().outputs] == ["probabilities", "label"]
     iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
     result = client.infer(model, inputs, outputs=requested("label"), client_timeout=SECONDS)
@@ -162,14 +176,20 @@ def check_infer(client: Client, model: str, version: str) -> None:
         headers={"colour": "blue"},
         client_timeout=SECONDS,
     ).get_response()
-    assert (response.model_name, response.model_version, response.id) == (model, version, "flower-7"), response
+    assert (response.model_name, response.model_version, response.id) == (
+        model,
+        version,
+        "flower-7",
+    ), response
 
 
 def check_errors(client: Client, model: str) -> None:
     """Check that each error names the problem, and that the channel can be used again."""
     good = features(iris.FLOWERS)
     check_error("INVALID_ARGUMENT", "features", client.infer, model, features(iris.WRONG))
-    check_error("INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=requested("petals"))
+    check_error(
+        "INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=requested("petals")
+    )
     check_error("NOT_FOUND", "no-such-model", client.infer, "no-such-model", good)
     check_error("NOT_FOUND", "no-such-version", client.infer, model, good, "no-such-version")
     for call in client.get_model_metadata, client.get_model_config, client.is_model_ready:
@@ -180,7 +200,10 @@ def check_errors(client: Client, model: str) -> None:
 
 def check_iris(client: Client, model: str) -> None:
     metadata = client.get_model_metadata(model, client_timeout=SECONDS)
-    assert [describe(each) for each in (*metadata.inputs, *metadata.outputs)] == [iris.INPUT, *iris.OUTPUTS], metadata
+    assert [describe(each) for each in (*metadata.inputs, *metadata.outputs)] == [
+        iris.INPUT,
+        *iris.OUTPUTS,
+    ], metadata
     version = check_server(client, model)
     check_absent(client, model)
     check_infer(client, model, version)
@@ -204,13 +227,20 @@ def check_tensors(client: Client, model: str) -> None:
     for tensors in echo.TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
             check_echoed(client.infer(**echo_call(model, group)), group)
-    result = client.infer(model, [tensor("int8_in", "INT8", echo.TENSORS["int8"])], client_timeout=SECONDS)
-    check_echoed(result, {"int8": echo.TENSORS["int8"], "fp16": echo.EMPTY["fp16"], "bytes": echo.EMPTY["bytes"]})
+    result = client.infer(
+        model, [tensor("int8_in", "INT8", echo.TENSORS["int8"])], client_timeout=SECONDS
+    )
+    check_echoed(
+        result,
+        {"int8": echo.TENSORS["int8"], "fp16": echo.EMPTY["fp16"], "bytes": echo.EMPTY["bytes"]},
+    )
 
 
 def check_bf16(client: Client, model: str) -> None:
     """Check BF16, also together with a tensor of another datatype."""
-    sent = echo.BF16.astype(triton_to_np_dtype("BF16"))  # ml_dtypes.bfloat16, or float32 in older versions
+    sent = echo.BF16.astype(
+        triton_to_np_dtype("BF16")
+    )  # ml_dtypes.bfloat16, or float32 in older versions
     for tensors in {"bf16": sent}, {"bf16": sent[:0]}, {"bf16": sent, "fp32": echo.TENSORS["fp32"]}:
         check_echoed(client.infer(**echo_call(model, tensors)), tensors)
 
@@ -218,7 +248,9 @@ def check_bf16(client: Client, model: str) -> None:
 def check_compression(client: Client, model: str) -> None:
     """Check every compression algorithm of the client."""
     for algorithm in CODINGS:
-        check_echoed(client.infer(**echo_call(model, echo.MANY), compression_algorithm=algorithm), echo.MANY)
+        check_echoed(
+            client.infer(**echo_call(model, echo.MANY), compression_algorithm=algorithm), echo.MANY
+        )
 
 
 def check_concurrent_requests(client: Client, model: str) -> None:

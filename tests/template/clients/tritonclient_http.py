@@ -97,7 +97,9 @@ def check_server(client: Client, model: str) -> str:
     assert client.is_model_ready(model)
     assert not client.is_model_ready("no-such-model")
     server = client.get_server_metadata()
-    assert {"binary_tensor_data", "model_configuration", "statistics"} <= set(server["extensions"]), server
+    assert {"binary_tensor_data", "model_configuration", "statistics"} <= set(
+        server["extensions"]
+    ), server
     metadata = client.get_model_metadata(model)
     assert metadata["name"] == model, metadata
     version = metadata["versions"][0]
@@ -106,15 +108,22 @@ def check_server(client: Client, model: str) -> str:
     config = client.get_model_config(model)
     assert (config["name"], config["max_batch_size"]) == (model, 0), config
     assert client.get_model_config(model, version) == config
-    for declared, tensors in (config["input"], metadata["inputs"]), (config["output"], metadata["outputs"]):
+    for declared, tensors in (
+        (config["input"], metadata["inputs"]),
+        (config["output"], metadata["outputs"]),
+    ):
         assert [(each["name"], each["dims"]) for each in declared] == [
             (each["name"], each["shape"]) for each in tensors
         ]
     (indexed,) = client.get_model_repository_index()
-    assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), indexed
+    assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), (
+        indexed
+    )
     for arguments in (), (model,), (model, version):
         (stats,) = client.get_inference_statistics(*arguments)["model_stats"]
-        assert (stats["name"], stats["version"], stats["memory_usage"]) == (model, version, []), stats
+        assert (stats["name"], stats["version"], stats["memory_usage"]) == (model, version, []), (
+            stats
+        )
     return version
 
 
@@ -151,7 +160,10 @@ def check_choices(client: Client, model: str, version: str) -> None:
         iris.check_probabilities(result.as_numpy("probabilities"))
         assert result.as_numpy("label") is None
         result = client.infer(model, inputs, outputs=requested(probabilities=binary, label=binary))
-        assert [each["name"] for each in result.get_response()["outputs"]] == ["probabilities", "label"]
+        assert [each["name"] for each in result.get_response()["outputs"]] == [
+            "probabilities",
+            "label",
+        ]
         iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
         response = client.infer(
             model,
@@ -164,7 +176,11 @@ def check_choices(client: Client, model: str, version: str) -> None:
             timeout=10_000_000,
             parameters=unknown,
         ).get_response()
-        assert (response["model_name"], response["model_version"], response["id"]) == (model, version, "flower-7")
+        assert (response["model_name"], response["model_version"], response["id"]) == (
+            model,
+            version,
+            "flower-7",
+        )
         assert "id" not in client.infer(model, inputs).get_response()
 
 
@@ -184,7 +200,10 @@ def check_errors(client: Client, model: str) -> None:
 
 def check_iris(client: Client, model: str) -> None:
     metadata = client.get_model_metadata(model)
-    tensors = [(each["name"], each["datatype"], each["shape"]) for each in metadata["inputs"] + metadata["outputs"]]
+    tensors = [
+        (each["name"], each["datatype"], each["shape"])
+        for each in metadata["inputs"] + metadata["outputs"]
+    ]
     assert tensors == [iris.INPUT, *iris.OUTPUTS], metadata
     version = check_server(client, model)
     check_absent(client, model)
@@ -193,9 +212,13 @@ def check_iris(client: Client, model: str) -> None:
     check_errors(client, model)
 
 
-def echo_call(model: str, tensors: dict[str, np.ndarray], binary: bool, binary_out: bool) -> dict[str, Any]:
+def echo_call(
+    model: str, tensors: dict[str, np.ndarray], binary: bool, binary_out: bool
+) -> dict[str, Any]:
     """Return the arguments of an infer() whose outputs equal its inputs."""
-    inputs = [tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()]
+    inputs = [
+        tensor(f"{name}_in", echo.DATATYPES[name], array, binary) for name, array in tensors.items()
+    ]
     outputs = requested(**{f"{name}_out": binary_out for name in tensors})
     return {"model_name": model, "inputs": inputs, "outputs": outputs}
 
@@ -211,23 +234,36 @@ def check_tensors(client: Client, model: str) -> None:
     for tensors in echo.TENSORS, echo.EMPTY:
         groups = [{name: array} for name, array in tensors.items()] + [tensors]
         for group, (binary, binary_out) in itertools.product(groups, FORMS):
-            check_echoed(client.infer(**echo_call(model, group, binary, binary_out)), group, binary_out)
+            check_echoed(
+                client.infer(**echo_call(model, group, binary, binary_out)), group, binary_out
+            )
     result = client.infer(model, [tensor("int8_in", "INT8", echo.TENSORS["int8"], binary=True)])
-    check_echoed(result, {name: array[:0] for name, array in echo.TENSORS.items() if name == "fp16"})
+    check_echoed(
+        result, {name: array[:0] for name, array in echo.TENSORS.items() if name == "fp16"}
+    )
 
 
 def check_bf16(client: Client, model: str) -> None:
     """Check BF16, which the client sends only as bytes, and reads in both forms."""
-    sent = echo.BF16.astype(triton_to_np_dtype("BF16"))  # ml_dtypes.bfloat16, or float32 in older versions
+    sent = echo.BF16.astype(
+        triton_to_np_dtype("BF16")
+    )  # ml_dtypes.bfloat16, or float32 in older versions
     for array, binary_out in itertools.product([sent, sent[:0]], [False, True]):
-        check_echoed(client.infer(**echo_call(model, {"bf16": array}, True, binary_out)), {"bf16": array}, binary_out)
+        check_echoed(
+            client.infer(**echo_call(model, {"bf16": array}, True, binary_out)),
+            {"bf16": array},
+            binary_out,
+        )
 
 
 def check_mixed(client: Client, model: str) -> None:
     """Check binary and JSON tensors in the same request and response, in each order."""
     for first in False, True:
         binary = dict(zip(echo.TENSORS, itertools.cycle([first, not first]), strict=False))
-        inputs = [tensor(f"{name}_in", echo.DATATYPES[name], echo.TENSORS[name], binary[name]) for name in binary]
+        inputs = [
+            tensor(f"{name}_in", echo.DATATYPES[name], echo.TENSORS[name], binary[name])
+            for name in binary
+        ]
         outputs = requested(**{f"{name}_out": not binary[name] for name in reversed(binary)})
         result = client.infer(model, inputs, outputs=outputs)
         for name in binary:
@@ -237,7 +273,9 @@ def check_mixed(client: Client, model: str) -> None:
 def check_special(client: Client, model: str) -> None:
     """Check that NaN can be sent as JSON, and that infinities and non-text bytes require the binary form."""
     check_echoed(client.infer(**echo_call(model, echo.NAN, True, False)), echo.NAN, binary=False)
-    check_echoed(client.infer(**echo_call(model, echo.NAN | echo.BINARY, True, True)), echo.NAN | echo.BINARY)
+    check_echoed(
+        client.infer(**echo_call(model, echo.NAN | echo.BINARY, True, True)), echo.NAN | echo.BINARY
+    )
     for name, array in echo.BINARY.items():
         check_error("400", "binary", client.infer, **echo_call(model, {name: array}, True, False))
 
@@ -258,8 +296,13 @@ def check_compression(client: Client, model: str) -> None:
 def check_concurrent_requests(client: Client, model: str) -> None:
     """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
-    calls = [echo_call(model, tensors, binary=i % 2 == 0, binary_out=i % 3 == 0) for i, tensors in enumerate(sent)]
-    for i, (result, tensors) in enumerate(zip(infer_concurrently(client, calls), sent, strict=True)):
+    calls = [
+        echo_call(model, tensors, binary=i % 2 == 0, binary_out=i % 3 == 0)
+        for i, tensors in enumerate(sent)
+    ]
+    for i, (result, tensors) in enumerate(
+        zip(infer_concurrently(client, calls), sent, strict=True)
+    ):
         check_echoed(result, tensors, binary=i % 3 == 0)
 
 
@@ -267,7 +310,9 @@ def check_failures(client: Client, model: str) -> None:
     """Check that the client receives the model's error message, regardless of its length and the requested coding."""
     for (text, shown), coding in itertools.product(echo.FAILURES, CODINGS):
         fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
-        check_error("500", shown, client.infer, model, [fail], response_compression_algorithm=coding)
+        check_error(
+            "500", shown, client.infer, model, [fail], response_compression_algorithm=coding
+        )
     mistaken = tensor("fp64_in", "FP32", echo.TENSORS["fp32"], binary=True)
     check_error("400", "fp64_in", client.infer, model, [mistaken])
 

@@ -82,7 +82,10 @@ def extremes(dtype: str) -> np.ndarray:
 
 ZONE = timezone(timedelta(hours=2))
 MOMENTS = [datetime(2024, 2, 29, 12, 30), datetime(1969, 12, 31, 23, 59, 59, 999999)]
-ZONED = [datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime(2024, 3, 1, 8, 0, 0, 250000, tzinfo=ZONE)]
+ZONED = [
+    datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
+    datetime(2024, 3, 1, 8, 0, 0, 250000, tzinfo=ZONE),
+]
 TEXTS = ["setosa", "", "naïve ☃", "a\nb"]
 OCTETS = [b"\x00\xff\x80", b"", b"plain"]
 MATRIX = np.arange(12, dtype="float32").reshape(2, 3, 2) / 8
@@ -109,11 +112,18 @@ CASES = {
     "datetime-zone": one("datetime", ZONED),
     "datetime-from-text": one("datetime", [each.isoformat() for each in ZONED], ZONED),
     "several-inputs": Case(
-        {"n": ("np", MATRIX), "s": ("str", TEXTS), "b": ("base64", OCTETS), "d": ("datetime", ZONED)},
+        {
+            "n": ("np", MATRIX),
+            "s": ("str", TEXTS),
+            "b": ("base64", OCTETS),
+            "d": ("datetime", ZONED),
+        },
         {"n": MATRIX, "s": TEXTS, "b": OCTETS, "d": ZONED},
     ),
     "request-np": whole("np", MATRIX),
-    "request-np-flat": whole("np", np.array([1, 2, 3], "int16"), np.array([[1], [2], [3]], "int16")),
+    "request-np-flat": whole(
+        "np", np.array([1, 2, 3], "int16"), np.array([[1], [2], [3]], "int16")
+    ),
     "request-str": whole("str", TEXTS),
     "pd-numbers": whole("pd", pd.DataFrame(TABLE)),
     "pd-float16": frame(extremes("float16")),
@@ -130,9 +140,13 @@ CASES = {
     "pd-datetime-gap": frame([MOMENTS[0], None], dtype="datetime64[ns]"),
     "pd-datetime-objects": frame(MOMENTS, MOMENTS, dtype=object, expected_dtype="datetime64[ns]"),
     "pd-nullable": frame([1, 2], dtype="Int32", expected=[1, 2], expected_dtype="int32"),
-    "pd-nullable-gap": frame([1, None], dtype="Int32", expected=[1, None], expected_dtype="float64"),
+    "pd-nullable-gap": frame(
+        [1, None], dtype="Int32", expected=[1, None], expected_dtype="float64"
+    ),
     "pd-nullable-gap-large": frame([2**53 + 1, None], [2**53 + 1, None], "Int64", object),
-    "pd-nullable-float": frame([1.5, None], dtype="Float32", expected=[1.5, None], expected_dtype="float32"),
+    "pd-nullable-float": frame(
+        [1.5, None], dtype="Float32", expected=[1.5, None], expected_dtype="float32"
+    ),
     "pd-nullable-bool": frame([True, False], dtype="boolean", expected=[True, False]),
     "pd-nullable-bool-gap": frame([True, None], [True, None], "boolean", object),
     "pd-category": frame(["a", "b", "a"], ["a", "b", "a"], "category", object),
@@ -143,7 +157,13 @@ CASES = {
     "pd-mixed": frame(["a", 1, 2.5, True], dtype=object),
     "pd-columns": whole(
         "pd",
-        pd.DataFrame({"n": MATRIX[0, :2, 0], "s": pd.Series(["a", "é"], dtype=object), "l": [[1], {"k": "v"}]}),
+        pd.DataFrame(
+            {
+                "n": MATRIX[0, :2, 0],
+                "s": pd.Series(["a", "é"], dtype=object),
+                "l": [[1], {"k": "v"}],
+            }
+        ),
     ),
 }
 
@@ -151,7 +171,9 @@ CASES = {
 def make_request(case: Case, codecs: Any, types: Any) -> Any:
     """Return the request of `case`, encoded with the given side's modules. Both sides use the same names."""
     if case.content_type:
-        return codecs.find_request_codec(case.content_type).encode_request(case.payload, **case.options)
+        return codecs.find_request_codec(case.content_type).encode_request(
+            case.payload, **case.options
+        )
     inputs = [
         codecs.find_input_codec(content_type).encode_input(name, value, **case.options)
         for name, (content_type, value) in case.payload.items()
@@ -168,7 +190,10 @@ def describe(value: Any) -> Any:
     if isinstance(value, type):
         return {"kind": "error", "type": value.__name__}
     if isinstance(value, pd.DataFrame):
-        return {"kind": "DataFrame", "columns": [[name, describe_column(value[name])] for name in value.columns]}
+        return {
+            "kind": "DataFrame",
+            "columns": [[name, describe_column(value[name])] for name in value.columns],
+        }
     if isinstance(value, np.ndarray):
         dtype = "BYTES" if value.dtype.kind in "OSU" else str(value.dtype)
         elements = [repr(each) for each in value.ravel().tolist()]

@@ -23,7 +23,13 @@ from mlserver.codecs import (
     StringCodec,
     StringRequestCodec,
 )
-from mlserver.types import InferenceRequest, InferenceResponse, Parameters, RequestInput, RequestOutput
+from mlserver.types import (
+    InferenceRequest,
+    InferenceResponse,
+    Parameters,
+    RequestInput,
+    RequestOutput,
+)
 
 NUMBERS = np.array([[1.5], [-2.0]])
 TEXTS = ["setosa", "naïve ☃"]
@@ -32,7 +38,10 @@ INPUTS: dict[str, tuple[Any, Any]] = {
     "number": (NumpyCodec, NUMBERS),
     "text": (StringCodec, TEXTS),
     "octets": (Base64Codec, [b"\x00\xff\x80", b"plain"]),
-    "moment": (DatetimeCodec, [datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)]),
+    "moment": (
+        DatetimeCodec,
+        [datetime(2024, 2, 29, 12, 30, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC)],
+    ),
 }
 
 
@@ -47,16 +56,26 @@ def copied(request: Any) -> Any:
     request = InferenceRequest.parse_raw(request.json())
     request = InferenceRequest.parse_obj(request.dict())
     request = InferenceRequest.model_validate(request.model_dump())
-    return InferenceRequest(**InferenceRequest.model_validate_json(request.model_dump_json()).dict())
+    return InferenceRequest(
+        **InferenceRequest.model_validate_json(request.model_dump_json()).dict()
+    )
 
 
 # Ways to send a request and to read the response.
 FORMS = {
     "dict, parse_raw": lambda request: InferenceResponse.parse_raw(send(json=request.dict()).text),
-    "model_dump, keywords": lambda request: InferenceResponse(**send(json=request.model_dump()).json()),
-    "json, parse_obj": lambda request: InferenceResponse.parse_obj(send(data=request.json()).json()),
-    "model_dump_json": lambda request: InferenceResponse.model_validate_json(send(data=request.model_dump_json()).text),
-    "copied": lambda request: InferenceResponse.model_validate(send(json=copied(request).dict()).json()),
+    "model_dump, keywords": lambda request: InferenceResponse(
+        **send(json=request.model_dump()).json()
+    ),
+    "json, parse_obj": lambda request: InferenceResponse.parse_obj(
+        send(data=request.json()).json()
+    ),
+    "model_dump_json": lambda request: InferenceResponse.model_validate_json(
+        send(data=request.model_dump_json()).text
+    ),
+    "copied": lambda request: InferenceResponse.model_validate(
+        send(json=copied(request).dict()).json()
+    ),
 }
 
 
@@ -65,16 +84,39 @@ def messages() -> dict[str, tuple[Any, Any]]:
     found: dict[str, tuple[Any, Any]] = {}
     for name, (codec, payload) in INPUTS.items():
         request = InferenceRequest(inputs=[codec.encode_input(name, payload, use_bytes=False)])
-        found[codec.__name__] = request, lambda response, codec=codec: codec.decode_output(response.outputs[0])
-    for codec, payload in ((NumpyRequestCodec, NUMBERS), (StringRequestCodec, TEXTS), (PandasCodec, FRAME)):
-        found[codec.__name__] = codec.encode_request(payload, use_bytes=False), codec.decode_response
+        found[codec.__name__] = (
+            request,
+            lambda response, codec=codec: codec.decode_output(response.outputs[0]),
+        )
+    for codec, payload in (
+        (NumpyRequestCodec, NUMBERS),
+        (StringRequestCodec, TEXTS),
+        (PandasCodec, FRAME),
+    ):
+        found[codec.__name__] = (
+            codec.encode_request(payload, use_bytes=False),
+            codec.decode_response,
+        )
     found["NumpyRequestCodec"][0].inputs[0].name = "number"
     found["StringRequestCodec"][0].inputs[0].name = "text"
     number = RequestInput(
-        name="number", shape=[2, 1], datatype="FP64", data=NUMBERS.tolist(), parameters=Parameters(content_type="np")
+        name="number",
+        shape=[2, 1],
+        datatype="FP64",
+        data=NUMBERS.tolist(),
+        parameters=Parameters(content_type="np"),
     )
-    text = {"name": "text", "shape": [2], "datatype": "BYTES", "data": TEXTS, "parameters": {"content_type": "str"}}
-    found["keywords"] = InferenceRequest(id="7", parameters=Parameters(a=1), inputs=[number]), members
+    text = {
+        "name": "text",
+        "shape": [2],
+        "datatype": "BYTES",
+        "data": TEXTS,
+        "parameters": {"content_type": "str"},
+    }
+    found["keywords"] = (
+        InferenceRequest(id="7", parameters=Parameters(a=1), inputs=[number]),
+        members,
+    )
     found["objects"] = InferenceRequest(parameters={"a": 1}, inputs=[text], outputs=None), members
     for request, _ in found.values():
         request.outputs = [RequestOutput(name=each.name) for each in request.inputs]
@@ -85,7 +127,14 @@ def members(response: Any) -> list[Any]:
     """Return the members of a response and of its first output."""
     output = response.outputs[0]
     content_type = output.parameters.content_type if output.parameters else None
-    head = [response.model_name, response.model_version, response.id, output.name, output.datatype, output.shape]
+    head = [
+        response.model_name,
+        response.model_version,
+        response.id,
+        output.name,
+        output.datatype,
+        output.shape,
+    ]
     return [*map(str, head), content_type, *np.ravel(list(output.data)).tolist()]
 
 

@@ -26,7 +26,9 @@ def write(request: Any, form: str) -> bytes:
     """Return the request as MLServer's client sends it."""
     if form == "json":
         return encode_to_json_bytes(request.model_dump())
-    message = ModelInferRequestConverter.from_types(request, model_name="model", use_raw=form == "raw")
+    message = ModelInferRequestConverter.from_types(
+        request, model_name="model", use_raw=form == "raw"
+    )
     return message.SerializeToString()
 
 
@@ -64,7 +66,9 @@ def decode_all(folder: Path) -> None:
             if not path.exists():
                 continue
             try:
-                decoded[path.name] = {"found": cases.describe(decode(case, read(path.read_bytes(), form)))}
+                decoded[path.name] = {
+                    "found": cases.describe(decode(case, read(path.read_bytes(), form)))
+                }
             except Exception as error:
                 decoded[path.name] = {"found": cases.describe(type(error)), "message": str(error)}
     (folder / "decoded.json").write_text(json.dumps(decoded, indent=1))

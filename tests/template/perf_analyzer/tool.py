@@ -23,7 +23,12 @@ from tests.template.environments import LOCAL, ROOT, make_environment, run
 LIBRARY, PACKAGE = "libb64.so.0d", "libb64-0d"
 CACHE = ROOT / ".cache" / PACKAGE
 REQUESTS = 200  # perf_analyzer fails if all requests end before its first call for statistics
-SERVER_TIMES = ("Server Queue", "Server Compute Input", "Server Compute Infer", "Server Compute Output")
+SERVER_TIMES = (
+    "Server Queue",
+    "Server Compute Input",
+    "Server Compute Infer",
+    "Server Compute Output",
+)
 TRIES, HANGING_SECONDS = 3, 60
 
 # measure(model, service, *options) runs perf_analyzer against the model. It checks that all requests succeed, and that
@@ -34,7 +39,9 @@ Measure = Callable[..., None]
 def install_perf_analyzer() -> tuple[Path, str]:
     """Return the path of perf_analyzer in a separate environment, and the LD_LIBRARY_PATH that it needs."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        pytest.fail("perf_analyzer supports only Linux on x86-64. Deselect its tests: -k 'not perf_analyzer'")
+        pytest.fail(
+            "perf_analyzer supports only Linux on x86-64. Deselect its tests: -k 'not perf_analyzer'"
+        )
     python = make_environment("perf-analyzer", Path(__file__).parent / "requirements.txt")
     (cuda,) = python.parents[1].glob("lib/*/site-packages/nvidia/cuda_runtime/lib")
     return python.parent / "perf_analyzer", f"{cuda}:{find_library()}"
@@ -50,7 +57,9 @@ def make_perf_analyzer(folder: Path) -> Measure:
         address = service.grpc if "grpc" in options else service.http
         command = [executable, "-m", model, "-u", address, "-f", report, *options]
         command += ["--request-count", str(REQUESTS)]
-        for _ in range(TRIES):  # perf_analyzer never ends if all responses arrive before its first check
+        for _ in range(
+            TRIES
+        ):  # perf_analyzer never ends if all responses arrive before its first check
             with suppress(subprocess.TimeoutExpired):
                 output = run(*command, timeout=HANGING_SECONDS, LD_LIBRARY_PATH=libraries, **LOCAL)
                 break
@@ -85,7 +94,12 @@ def fetch_library() -> None:
             for command in [*apt, "update"], [*apt, "download", PACKAGE]:
                 subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
             (package,) = Path(folder).glob("*.deb")
-            subprocess.run(["dpkg-deb", "--extract", package, "tree"], cwd=folder, check=True, capture_output=True)
+            subprocess.run(
+                ["dpkg-deb", "--extract", package, "tree"],
+                cwd=folder,
+                check=True,
+                capture_output=True,
+            )
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.fail(
                 f"perf_analyzer needs {LIBRARY}: install it (Debian, Ubuntu: apt-get install {PACKAGE}), "
@@ -97,7 +111,10 @@ def fetch_library() -> None:
 
 def input_data(tensors: Mapping[str, np.ndarray], suffix: str = "_in") -> dict[str, Any]:
     """Return the tensors in the format of --input-data. Each element is exact."""
-    return {f"{name}{suffix}": {"content": content(array), "shape": array.shape} for name, array in tensors.items()}
+    return {
+        f"{name}{suffix}": {"content": content(array), "shape": array.shape}
+        for name, array in tensors.items()
+    }
 
 
 def content(array: np.ndarray) -> Any:

@@ -8,7 +8,9 @@ from conformance.model import echo
 
 
 class TritonPythonModel:
-    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    def execute(
+        self, requests: list[pb_utils.InferenceRequest]
+    ) -> list[pb_utils.InferenceResponse]:
         return [self.respond(request) for request in requests]
 
     def respond(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
