@@ -249,9 +249,9 @@ def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
             raise ConfigurationError(f"{subject}: {problem}")
         if not is_bfloat16:
             return ANNOTATIONS[hint](tensor)
-        convert: Convert = lambda value, _: (
+        convert: Convert = lambda value, _: (  # noqa: E731
             value.astype(hint) if isinstance(value, np.ndarray) else None
-        )  # noqa: E731
+        )
         return Argument(tensor, "np.ndarray", "np", convert)
     custom = tensor.content_type
     if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:

@@ -197,7 +197,7 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
         "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service",
     }
     lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
-    print(
+    print(  # noqa: T201
         f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {command}\n",
         flush=True,
-    )  # noqa: T201
+    )
