@@ -97,11 +97,6 @@ def python(folder: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_page_is_short() -> None:
-    """The page has at most 900 words."""
-    assert len(PAGE.split()) <= 900
-
-
 def test_paths_exist() -> None:
     """Every file and directory that the page names exists, and the page names every package."""
     named = set(
