@@ -1,7 +1,5 @@
 """The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
-from __future__ import annotations
-
 import numpy as np
 
 # app/api.py lists all names that a model can import from the service.

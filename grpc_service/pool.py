@@ -8,8 +8,6 @@ Only grpcio limits incomplete messages and unread responses: to 1,000 calls per 
 message.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import threading

@@ -1,7 +1,5 @@
 """WSGI middleware for request contexts, CORS and API keys."""
 
-from __future__ import annotations
-
 import re
 import select
 from collections.abc import Callable, Iterable

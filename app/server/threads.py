@@ -6,8 +6,6 @@ or runs for long releases the leadership, and a follower becomes the leader. If 
 follower takes it over.
 """
 
-from __future__ import annotations
-
 import math
 import select
 import threading

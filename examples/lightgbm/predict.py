@@ -1,7 +1,5 @@
 """The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
-from __future__ import annotations
-
 import lightgbm as lgb
 import pandas as pd
 

@@ -4,8 +4,6 @@ The museum is fictitious: two years of days from a fixed seed. It is closed on M
 weekends, on holidays and in summer. About every twentieth temperature is missing.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

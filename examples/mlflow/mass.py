@@ -1,7 +1,5 @@
 """A pyfunc that predicts a penguin's mass with one line per species. MLflow copies this file into the model folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

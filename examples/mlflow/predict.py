@@ -4,8 +4,6 @@ Add the packages of its requirements.txt to install_requires in setup.cfg, with 
 SIGHUP loads a new model. With PRELOAD_MODEL=on, a model with another signature requires a restart.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Convert MLflow's signatures to METADATA and input examples to EXAMPLE, and import MLflow without its side effects."""
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

@@ -6,8 +6,6 @@ variability within a community of Antarctic penguins", 2014, in the table of A. 
 squares to flipper length and sex.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -5,8 +5,6 @@ The 150 flowers are those of R. A. Fisher, "The use of multiple measurements in 
 weights.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Threads of a session do not survive a fork. With PRELOAD_MODEL=on, the session has no threads, and a call uses one core.
 """
 
-from __future__ import annotations
-
 import io
 import os
 

@@ -6,8 +6,6 @@ for training. digits.png contains others, by other writers: one row of 30 images
 seven.png is one of them. The script requires: pip install onnx scikit-learn
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 torch reads its number of threads from OMP_NUM_THREADS, which each worker sets to its share of the cores.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

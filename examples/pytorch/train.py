@@ -4,8 +4,6 @@ passengers.csv has the passengers of international airlines per month, in thousa
 G. M. Jenkins, "Time Series Analysis: Forecasting and Control", 1970. The ten years to 1958 are for training.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Horst's "palmerpenguins", which is in the public domain (CC0). Two penguins have
 and the sex of 11 is unknown.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

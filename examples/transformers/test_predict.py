@@ -1,7 +1,5 @@
 """The model in app/predict.py. Edit this file along with it."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ testing. The model is trained from scratch. A fine-tuned larger model is saved a
 same way.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

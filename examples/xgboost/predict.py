@@ -3,8 +3,6 @@
 XGBClassifier and similar classes need scikit-learn, too: add it to install_requires in setup.cfg, run `make lock`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import xgboost as xgb
 

@@ -5,8 +5,6 @@ three cultivars. A tenth of the values is removed at random, with a fixed seed, 
 learn to handle missing values.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
