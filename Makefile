@@ -77,4 +77,4 @@ $(VENV)/.lock: | $(BIN)/python
 	@$(INSTALL) uv
 	@touch $@
 
--include template.mk
+-include dev/template.mk

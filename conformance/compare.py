@@ -67,7 +67,7 @@ SERVERS = {
     ),
     "triton": Server(
         "Triton",
-        "-m benchmarks.servers.triton {http} {grpc} conformance/servers/triton",
+        "-m dev.benchmarks.servers.triton {http} {grpc} conformance/servers/triton",
         package="nvidia-pytriton",
         make_python=make_triton,
         has_limit=False,

@@ -31,7 +31,7 @@ new: $(VENV)/.dev  ## create a project next to this directory
 	$(BIN)/cookiecutter . --output-dir ..
 
 values:  ## write the table of the chart's values into its README
-	$(PYTHON) tools/values_table.py deploy/helm "{{cookiecutter.project_slug}}/deploy/helm"
+	$(PYTHON) dev/tools/values_table.py deploy/helm "{{cookiecutter.project_slug}}/deploy/helm"
 
 VERSIONED += $(foreach each,$(filter-out app/%,$(VERSIONED)),{{cookiecutter.project_slug}}/$(each)) CITATION.cff
 
@@ -44,7 +44,7 @@ example-locks: $(VENV)/.lock
 
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
-LINTERS += 'ruff format --check' 'mypy conformance chaos benchmarks --follow-imports=silent'
+LINTERS += 'ruff format --check' 'mypy conformance dev --follow-imports=silent'
 
 conformance: $(VENV)/.dev  ## run the protocol's cases without each optimization; ARGS=raw_tensors selects one
 	$(BIN)/python -m conformance.optimizations $(ARGS)
@@ -53,17 +53,17 @@ fuzz: $(VENV)/.dev  ## send 200,000 generated requests to the service
 	$(BIN)/python -m conformance.fuzz $(ARGS)
 
 chaos: $(VENV)/.dev  ## inject faults under load and count lost requests
-	$(BIN)/python -m chaos $(ARGS)
+	$(BIN)/python -m dev.chaos $(ARGS)
 
 matrix: $(VENV)/.dev  ## lint and test a project of each framework under each installed Python
 	$(BIN)/python -m tests.template.matrix $(ARGS)
 
-$(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.dev
+$(VENV)/.bench: dev/benchmarks/requirements.txt | $(VENV)/.dev
 	@$(INSTALL) --requirement $<
 	@touch $@
 
 bench: $(VENV)/.bench  ## compare the speed with MLServer, KServe, Triton, BentoML, and Flask and grpcio without a model
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m dev.benchmarks $(ARGS)
 
 $(VENV)-audit/.made: | $(VENV)/.lock
 	@$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(@D)

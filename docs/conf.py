@@ -25,20 +25,21 @@ include_patterns = [
     "docs/*.md",
     "docs/guides/*.md",
     "CHANGELOG.md",
-    "CODE_OF_CONDUCT.md",
+    ".github/CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
-    "SECURITY.md",
+    ".github/SECURITY.md",
     "app/server/README.md",
     "deploy/helm/README.md",
-    "benchmarks/README.md",
-    "benchmarks/results/*.md",
-    "chaos/README.md",
-    "chaos/results/*.md",
+    "dev/benchmarks/README.md",
+    "dev/benchmarks/results/*.md",
+    "dev/chaos/README.md",
+    "dev/chaos/results/*.md",
     "conformance/README.md",
     "conformance/fuzz/README.md",
 ]
 # Sphinx does not search these directories. Some are large, and others contain links to the rest.
-exclude_patterns = [".*", "*cookiecutter*", "docs/_build", "build", "**/__pycache__"]
+# Of the hidden ones, only .github has pages.
+exclude_patterns = [".git", ".[!g]*", "*cookiecutter*", "docs/_build", "build", "**/__pycache__"]
 
 # The anchors are those of GitHub, for headings of up to this level.
 myst_heading_anchors = 4
@@ -70,13 +71,13 @@ html_show_copyright = False
 
 # Generated tables of results have no title of their own.
 TITLES = {
-    "benchmarks/results/batching": "Results with and without batching",
-    "benchmarks/results/growth": "Results by size and load",
-    "benchmarks/results/infer": "Results for files of rows",
-    "benchmarks/results/memory": "Results for memory",
-    "benchmarks/results/results": "Results of the comparison",
-    "benchmarks/results/warm_up": "Results for the first requests",
-    "chaos/results/results": "Results with faults",
+    "dev/benchmarks/results/batching": "Results with and without batching",
+    "dev/benchmarks/results/growth": "Results by size and load",
+    "dev/benchmarks/results/infer": "Results for files of rows",
+    "dev/benchmarks/results/memory": "Results for memory",
+    "dev/benchmarks/results/results": "Results of the comparison",
+    "dev/benchmarks/results/warm_up": "Results for the first requests",
+    "dev/chaos/results/results": "Results with faults",
 }
 
 

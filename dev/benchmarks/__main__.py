@@ -1,4 +1,4 @@
-"""Speed compared with MLServer, KServe, Triton, BentoML and bare servers: make bench, or python -m benchmarks --help"""
+"""Speed compared with MLServer, KServe, Triton, BentoML and bare servers: make bench, or python -m dev.benchmarks --help"""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from benchmarks.cases import CASES, Case
-from benchmarks.load import WARM_UP_SECONDS, check_tools, measure
-from benchmarks.report import RESULTS, TITLES, Results
-from benchmarks.requests import Unsupported, send_request
-from benchmarks.servers.bentoml.cases import CASES as BENTOML_CASES
-from benchmarks.servers.start import Server, find_recipes, start_all, start_alone, versions
+from dev.benchmarks.cases import CASES, Case
+from dev.benchmarks.load import WARM_UP_SECONDS, check_tools, measure
+from dev.benchmarks.report import RESULTS, TITLES, Results
+from dev.benchmarks.requests import Unsupported, send_request
+from dev.benchmarks.servers.bentoml.cases import CASES as BENTOML_CASES
+from dev.benchmarks.servers.start import Server, find_recipes, start_all, start_alone, versions
 
 # Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
 SLOW_RATE, SLOW_TIMES = 60, 5

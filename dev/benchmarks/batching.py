@@ -1,4 +1,4 @@
-"""Throughput with batching for a model with constant time per call: python -m benchmarks.batching"""
+"""Throughput with batching for a model with constant time per call: python -m dev.benchmarks.batching"""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.load import check_tools
-from benchmarks.report import RESULTS, markdown, measured_on, stamp
-from benchmarks.servers import models
-from benchmarks.service import WAYS, drive, in_way, serving
+from dev.benchmarks.load import check_tools
+from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
+from dev.benchmarks.servers import models
+from dev.benchmarks.service import WAYS, drive, in_way, serving
 
 CONNECTIONS = 32
 GOAL = 5

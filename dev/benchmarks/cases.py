@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.servers import models
+from dev.benchmarks.servers import models
 from grpc_service.messages import ModelInferRequest, ModelInferResponse
 
 LENGTH = "Inference-Header-Content-Length"

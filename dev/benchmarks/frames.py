@@ -1,6 +1,6 @@
 """Measure the conversion of a DataFrame to a binary InferenceRequest and back, relative to copying its columns.
 
-Run `python benchmarks/frames.py [--rounds N] [--rows N]`. The conversion and the copy alternate in
+Run `python dev/benchmarks/frames.py [--rounds N] [--rows N]`. The conversion and the copy alternate in
 one process, so that noise affects both. malloc has the service's settings.
 """
 
@@ -16,7 +16,7 @@ import click
 import numpy as np
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from app.codecs import PandasCodec
 from app.config.resources import configure_malloc

@@ -1,4 +1,4 @@
-"""Cost of a request by size, and rate by number of workers: python -m benchmarks.growth"""
+"""Cost of a request by size, and rate by number of workers: python -m dev.benchmarks.growth"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.cases import CASES, Case, generator
-from benchmarks.load import check_tools
-from benchmarks.report import RESULTS, markdown, measured_on, stamp
-from benchmarks.servers import models
-from benchmarks.service import WAYS, drive, echo_case, in_way, serving, text_case
+from dev.benchmarks.cases import CASES, Case, generator
+from dev.benchmarks.load import check_tools
+from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
+from dev.benchmarks.servers import models
+from dev.benchmarks.service import WAYS, drive, echo_case, in_way, serving, text_case
 from grpc_service.messages import ModelInferRequest
 
 SMALL = [case for case in CASES if case.name in ("S1", "G1")]

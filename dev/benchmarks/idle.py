@@ -1,4 +1,4 @@
-"""Memory of idle connections and their effect on the rate of S1: python -m benchmarks.idle [--connections 10000]
+"""Memory of idle connections and their effect on the rate of S1: python -m dev.benchmarks.idle [--connections 10000]
 
 One of two services has the idle connections. Both are measured in alternating rounds.
 """
@@ -15,10 +15,10 @@ from statistics import median
 
 import click
 
-from benchmarks.cases import CASES
-from benchmarks.load import check_tools
-from benchmarks.servers.start import ROOT, memory
-from benchmarks.versus import drive, serve
+from dev.benchmarks.cases import CASES
+from dev.benchmarks.load import check_tools
+from dev.benchmarks.servers.start import ROOT, memory
+from dev.benchmarks.versus import drive, serve
 from tests.service.processes import Running, wait_for, workers
 
 

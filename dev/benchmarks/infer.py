@@ -1,4 +1,4 @@
-"""Comparison of the infer command with MLServer's, with the same model, rows and machine: python -m benchmarks.infer"""
+"""Comparison of the infer command with MLServer's, with the same model, rows and machine: python -m dev.benchmarks.infer"""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import click
 import numpy as np
 import orjson
 
-from benchmarks.report import OURS, RESULTS, markdown, measured_on, stamp
-from benchmarks.servers import models
-from benchmarks.servers.start import Recipe, Server, make_mlserver, start, versions
+from dev.benchmarks.report import OURS, RESULTS, markdown, measured_on, stamp
+from dev.benchmarks.servers import models
+from dev.benchmarks.servers.start import Recipe, Server, make_mlserver, start, versions
 from tests.service.processes import Running
 from tests.template.environments import LOCAL, ROOT
 
@@ -30,10 +30,10 @@ BATCH, IN_FLIGHT = 4096, 4
 GOAL = 5
 BINARY = "mlserver infer, 4,096 rows per line, --binary-data"
 SERVERS = [
-    Recipe(OURS, "-m gunicorn benchmarks.servers.ours:sums()", ("sums",)),
+    Recipe(OURS, "-m gunicorn dev.benchmarks.servers.ours:sums()", ("sums",)),
     Recipe(
         "MLServer",
-        "-m mlserver.cli.main start benchmarks/servers/mlserver",
+        "-m mlserver.cli.main start dev/benchmarks/servers/mlserver",
         ("sums",),
         make_python=make_mlserver,
         package="mlserver",

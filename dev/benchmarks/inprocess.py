@@ -3,7 +3,7 @@
 The cases are those of make bench, and requests with many inputs (total), many texts (texts) and a
 DataFrame (columns). The last lines are conversions of 1 MiB of binary data.
 
-python -m benchmarks.inprocess [--case S1] [--profile]
+python -m dev.benchmarks.inprocess [--case S1] [--profile]
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import DATATYPES
 from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest.routes import HEADER_LENGTH_KEY
-from benchmarks import growth
-from benchmarks.cases import CASES, Case
-from benchmarks.servers import bare, ours
-from benchmarks.service import JSON
+from dev.benchmarks import growth
+from dev.benchmarks.cases import CASES, Case
+from dev.benchmarks.servers import bare, ours
+from dev.benchmarks.service import JSON
 from grpc_service.servicer import InferenceServicer
 
 INPUTS, TEXTS = 32, 2048

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks.cases import Case
-from benchmarks.servers.start import cpu_seconds
+from dev.benchmarks.cases import Case
+from dev.benchmarks.servers.start import cpu_seconds
 from tests.service.processes import Running
 
 WARM_UP_SECONDS = 1

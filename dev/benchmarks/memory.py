@@ -1,4 +1,4 @@
-"""Memory of requests, and a check for leaks under load: python -m benchmarks.memory"""
+"""Memory of requests, and a check for leaks under load: python -m dev.benchmarks.memory"""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.cases import Case
-from benchmarks.load import check_tools, measure
-from benchmarks.memory_peers import (
+from dev.benchmarks.cases import Case
+from dev.benchmarks.load import check_tools, measure
+from dev.benchmarks.memory_peers import (
     BINARY_GOAL,
     MEGABYTES,
     SETTLE_SECONDS,
     measure_servers,
     table,
 )
-from benchmarks.mixed import LIMIT, make_calls, send_at_random
-from benchmarks.report import RESULTS, markdown, measured_on, stamp
-from benchmarks.servers.start import MIB, memory, processes
-from benchmarks.service import JSON, WAYS, drive, echo_case, serving
+from dev.benchmarks.mixed import LIMIT, make_calls, send_at_random
+from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
+from dev.benchmarks.servers.start import MIB, memory, processes
+from dev.benchmarks.service import JSON, WAYS, drive, echo_case, serving
 from tests.service.processes import peak, reset_peak
 
 MEGABYTE = 10**6

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from benchmarks.report import BARE, OURS, markdown
-from benchmarks.requests import Unsupported, send_request
-from benchmarks.servers.start import MIB, Recipe, find_recipes, processes, start, versions
-from benchmarks.service import REST, WAYS, echo_case
+from dev.benchmarks.report import BARE, OURS, markdown
+from dev.benchmarks.requests import Unsupported, send_request
+from dev.benchmarks.servers.start import MIB, Recipe, find_recipes, processes, start, versions
+from dev.benchmarks.service import REST, WAYS, echo_case
 from tests.service.processes import peak, reset_peak
 
 MEGABYTES, REQUESTS = 32, 5

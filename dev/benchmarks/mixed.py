@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import grpc
 import numpy as np
 
-from benchmarks.cases import ELEMENTS, Case
-from benchmarks.service import WAYS, echo_case, in_way
+from dev.benchmarks.cases import ELEMENTS, Case
+from dev.benchmarks.service import WAYS, echo_case, in_way
 from tests.service.processes import Running
 
 LIMIT = 4 * 2**20  # the service's MAX_REQUEST_BYTES

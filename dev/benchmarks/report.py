@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.cases import CASES, Case
-from benchmarks.load import Row
-from benchmarks.servers.start import Server
+from dev.benchmarks.cases import CASES, Case
+from dev.benchmarks.load import Row
+from dev.benchmarks.servers.start import Server
 
 RESULTS = Path(__file__).parent / "results"
 OURS, BARE = "this service", "bare"

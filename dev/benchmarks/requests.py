@@ -7,7 +7,7 @@ import ssl
 
 import grpc
 
-from benchmarks.cases import Case
+from dev.benchmarks.cases import Case
 from tests.service.processes import Running
 
 TIMEOUT_SECONDS = 300  # torch.compile() can take minutes

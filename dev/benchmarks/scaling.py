@@ -1,9 +1,9 @@
 """Simulate bursty load on replicas that Kubernetes scales by CPU utilization or by requests in flight.
 
-python -m benchmarks.scaling --help    # --picture needs matplotlib
+python -m dev.benchmarks.scaling --help    # --picture needs matplotlib
 
 A replica processes requests like the service: it runs MAX_CONCURRENCY requests, queues
-MAX_QUEUE_SIZE and rejects others. benchmarks/README.md describes the results.
+MAX_QUEUE_SIZE and rejects others. dev/benchmarks/README.md describes the results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.autoscaler import Model, Outcome, Setup, Simulation
+from dev.benchmarks.autoscaler import Model, Outcome, Setup, Simulation
 
 # Colors that color-blind readers can distinguish, and line styles.
 SIGNALS = {

@@ -14,10 +14,10 @@ import numpy as np
 from app.codecs import StringCodec
 from app.protocol.http_body import HEADER_LENGTH
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
-from benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
-from benchmarks.load import WARM_UP_SECONDS, Row, measure
-from benchmarks.requests import send_request
-from benchmarks.servers.start import ROOT
+from dev.benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
+from dev.benchmarks.load import WARM_UP_SECONDS, Row, measure
+from dev.benchmarks.requests import send_request
+from dev.benchmarks.servers.start import ROOT
 from grpc_service.converters import read_response, write_request
 from tests.service.processes import Running, free_ports, started
 
@@ -74,7 +74,7 @@ def serving(app: str, cpus: Sequence[int], **settings: int) -> Iterator[Running]
         "LOG_LEVEL": "WARNING",
     }
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
-    command = [*pinned, sys.executable, "-m", "gunicorn", f"benchmarks.servers.ours:{app}"]
+    command = [*pinned, sys.executable, "-m", "gunicorn", f"dev.benchmarks.servers.ours:{app}"]
     with started(
         command, ROOT, {**environment, "MAX_REQUEST_BYTES": 2**31 - 1, **settings}
     ) as running:

@@ -1,6 +1,6 @@
-"""CPU time of a request by stage, in one process: python -m benchmarks.stages [--case S1]
+"""CPU time of a request by stage, in one process: python -m dev.benchmarks.stages [--case S1]
 
-A worker needs more CPU time per request for system calls and threads (python -m benchmarks.versus).
+A worker needs more CPU time per request for system calls and threads (python -m dev.benchmarks.versus).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from app.rest.middleware import RestContext
 from app.rest.routes import Inference, binary_outputs
 from app.server.request_parser import Request, RequestParser, Rules
 from app.server.response import Response
-from benchmarks.cases import CASES
-from benchmarks.inprocess import micros, start_response
-from benchmarks.servers import ours
+from dev.benchmarks.cases import CASES
+from dev.benchmarks.inprocess import micros, start_response
+from dev.benchmarks.servers import ours
 
 BASE = {
     "wsgi.url_scheme": "http",

@@ -1,4 +1,4 @@
-"""Comparison of this checkout with another one in alternating runs: python -m benchmarks.versus OTHER_DIRECTORY
+"""Comparison of this checkout with another one in alternating runs: python -m dev.benchmarks.versus OTHER_DIRECTORY
 
 Use it to measure the effect of a change: run `git worktree add ../before HEAD~1`, install the
 dependencies there, and compare. Each ratio compares two runs of the same round, so it does not
@@ -20,10 +20,10 @@ from typing import Any
 import click
 import trustme
 
-from benchmarks.cases import CASES, S1_TLS, Case
-from benchmarks.load import Row, check_tools, measure
-from benchmarks.requests import Unsupported, send_request
-from benchmarks.servers.start import ROOT
+from dev.benchmarks.cases import CASES, S1_TLS, Case
+from dev.benchmarks.load import Row, check_tools, measure
+from dev.benchmarks.requests import Unsupported, send_request
+from dev.benchmarks.servers.start import ROOT
 from tests.service.processes import Running, free_ports, started
 
 ALL = {case.name: case for case in (*CASES, S1_TLS)}
@@ -117,7 +117,13 @@ def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -
     settings |= {"LOG_LEVEL": "WARNING", "SHUTDOWN_DELAY_SECONDS": 0, "PYTHONPATH": folder}
     settings["GUNICORN_CMD_ARGS"] = options
     pinned = ["taskset", "-c", str(cpu)]
-    command = [*pinned, str(python), "-m", "gunicorn", f"benchmarks.servers.ours:{case.model}()"]
+    command = [
+        *pinned,
+        str(python),
+        "-m",
+        "gunicorn",
+        f"dev.benchmarks.servers.ours:{case.model}()",
+    ]
     with TemporaryDirectory() as temporary:
         if case.is_secure:
             pem = Path(temporary) / "certificate.pem"

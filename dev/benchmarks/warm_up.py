@@ -1,4 +1,4 @@
-"""First requests after readiness, with and without a warm-up: python -m benchmarks.warm_up [--rounds 3]"""
+"""First requests after readiness, with and without a warm-up: python -m dev.benchmarks.warm_up [--rounds 3]"""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.cases import rest_binary
-from benchmarks.report import RESULTS, markdown, measured_on, stamp
-from benchmarks.requests import send_request
-from benchmarks.servers.frameworks.models import CLASSES, ROWS, WARM_UPS, images
-from benchmarks.servers.start import ROOT
+from dev.benchmarks.cases import rest_binary
+from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
+from dev.benchmarks.requests import send_request
+from dev.benchmarks.servers.frameworks.models import CLASSES, ROWS, WARM_UPS, images
+from dev.benchmarks.servers.start import ROOT
 from tests.service.processes import Running, free_ports, started
 from tests.template.environments import make_environment, version_in
 
 MODELS = {"pytorch": "PyTorch", "compiled": "PyTorch, torch.compile", "onnx": "ONNX Runtime"}
-REQUIREMENTS = ROOT / "benchmarks/servers/frameworks/requirements.txt"
+REQUIREMENTS = ROOT / "dev/benchmarks/servers/frameworks/requirements.txt"
 PACKAGES = ("torch", "onnxruntime")
 READY_SECONDS = 600  # torch.compile() takes minutes on a busy core
 LEGEND = """One request at a time over REST, with binary tensors. The service has one worker on one CPU core, and the
@@ -80,7 +80,7 @@ def measure(python: Path, model: str, warm_up: str, requests: int, cpu: int) -> 
         "SHUTDOWN_DELAY_SECONDS": 0,
         "LOG_LEVEL": "WARNING",
     }
-    app = f"benchmarks.servers.frameworks.models:{model}({warm_up!r})"
+    app = f"dev.benchmarks.servers.frameworks.models:{model}({warm_up!r})"
     command: list[str | Path] = ["taskset", "-c", str(cpu), python, "-m", "gunicorn", app]
     with tempfile.TemporaryDirectory() as cache:
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The command line of the chaos tests: make chaos, or python -m chaos --help"""
+"""The command line of the chaos tests: make chaos, or python -m dev.chaos --help"""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from chaos.report import RESULTS, Outcome, quote, row, table, write
-from chaos.scenarios import SCENARIOS, Options, Scenario
+from dev.chaos.report import RESULTS, Outcome, quote, row, table, write
+from dev.chaos.scenarios import SCENARIOS, Options, Scenario
 
 
 @click.command(context_settings={"show_default": True})
@@ -19,13 +19,13 @@ from chaos.scenarios import SCENARIOS, Options, Scenario
 @click.option(
     "--output",
     type=Path,
-    help="Directory for results.json and .md. [default: chaos/results, if all scenarios run]",
+    help="Directory for results.json and .md. [default: dev/chaos/results, if all scenarios run]",
 )
 def main(names: tuple[str, ...], seconds: float, restarts: int, output: Path | None) -> None:
     """Run scenarios that inject faults into a service under load over both protocols.
 
     Run the scenarios NAME, or all scenarios by default. The exit status is 1 if a scenario fails. A
-    full run writes its results to chaos/results and chaos/README.md.
+    full run writes its results to dev/chaos/results and dev/chaos/README.md.
     """
     rows = []
     for name in names or SCENARIOS:

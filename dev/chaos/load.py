@@ -1,4 +1,4 @@
-"""Run the clients for one protocol in a separate process until stdin ends: python -m chaos.load PLAN
+"""Run the clients for one protocol in a separate process until stdin ends: python -m dev.chaos.load PLAN
 
 The process prints a line when it starts, and its tally after all responses have arrived.
 """
@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from chaos.clients import CLIENTS, REJECTED, SUCCEEDED, TIMED_OUT, Client, Plan
+from dev.chaos.clients import CLIENTS, REJECTED, SUCCEEDED, TIMED_OUT, Client, Plan
 from tests.service.processes import Running
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Pause of a client after a rejection if the plan has no rate.
 REST_SECONDS = 0.01
 
@@ -140,7 +140,7 @@ def load(services: Sequence[Running], **plan: Any) -> Iterator[dict[str, Tally]]
             command = [
                 sys.executable,
                 "-m",
-                "chaos.load",
+                "dev.chaos.load",
                 json.dumps(asdict(Plan(protocol, addresses, **plan))),
             ]
             process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The model for the chaos tests: gunicorn 'chaos.models:echo()'."""
+"""The model for the chaos tests: gunicorn 'dev.chaos.models:echo()'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that PRELOAD_MODEL saves, on Linux: python -m chaos.preload
+"""Memory that PRELOAD_MODEL saves, on Linux: python -m dev.chaos.preload
 
 The model needs 500 MB. One and four workers load separate copies, then four workers share a copy.
 The memory is the sum of PSS over the master and its workers, which counts shared pages once.
@@ -23,7 +23,7 @@ from app.protocol.types import MetadataTensor
 from tests.service import models
 from tests.service.processes import Running, gunicorn, wait_for
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MODEL_BYTES = 500 * 10**6
 GOAL = 1.3
 ANSWERS = 20  # per worker
@@ -57,7 +57,9 @@ def main() -> int:
 
 def measure(count: int, preload: str) -> float:
     """Return the memory in MB of a service with `count` workers after each has served requests."""
-    with gunicorn(ROOT, "chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload) as service:
+    with gunicorn(
+        ROOT, "dev.chaos.preload:heavy()", WORKERS=count, PRELOAD_MODEL=preload
+    ) as service:
         wait_for(lambda: len(workers(service)) == count)
         responses = dict.fromkeys(workers(service), 0)
         for _ in range(MOST_REQUESTS):

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import markdown, measured_on, stamp
-from chaos.load import Tally
+from dev.benchmarks.report import markdown, measured_on, stamp
+from dev.chaos.load import Tally
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).with_name("README.md")
@@ -25,7 +25,7 @@ HEAD = [
     "REST p50 / p99, gRPC p50 / p99, ms",
 ]
 FIGURES_HEAD = ["Fault", "Figure", "Value"]
-# The part of chaos/README.md that a full run replaces.
+# The part of dev/chaos/README.md that a full run replaces.
 TABLES = re.compile(r"(?<=<!-- tables -->\n\n).*(?=\n\n<!-- end of tables -->)", re.DOTALL)
 COUNTS = ["sent", "succeeded", "rejected", "timed_out", "losses"]
 

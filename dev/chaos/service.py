@@ -13,8 +13,8 @@ from typing import Any
 from conformance.fuzz.watch import children, resident
 from tests.service.processes import Running, gunicorn
 
-ROOT = Path(__file__).resolve().parents[1]
-APP = "chaos.models:echo()"
+ROOT = Path(__file__).resolve().parents[2]
+APP = "dev.chaos.models:echo()"
 MIB = 2**20
 PATIENCE = 30
 

@@ -1,6 +1,6 @@
 """Write the table of a chart's values into its README, from the keys and comments of values.yaml.
 
-python tools/values_table.py CHART...
+python dev/tools/values_table.py CHART...
 """
 
 import re

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 SERVICE = ("app/", "grpc_service/", "gunicorn.conf.py")
 # Licenses have other authors, measurements write the results, and the rules and their test contain the words to avoid.
 EXEMPT = (
-    "licenses/",
-    "benchmarks/results/",
-    "chaos/results/",
+    "{{cookiecutter.project_slug}}/licenses/",
+    "dev/benchmarks/results/",
+    "dev/chaos/results/",
     "tests/style/rules.py",
     "tests/style/test_style.py",
 )

@@ -62,7 +62,7 @@ def make_clients() -> Path:
 
 def make_triton() -> Path:
     """Return the Python of .venv-triton. Triton's Python backend is linked against the system's libpython."""
-    listing = ROOT / "benchmarks" / "servers" / "triton" / "requirements.txt"
+    listing = ROOT / "dev/benchmarks" / "servers" / "triton" / "requirements.txt"
     return make_environment("triton", listing, "/usr/bin/python3")
 
 

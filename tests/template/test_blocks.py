@@ -47,7 +47,7 @@ RECIPES = "docs/architecture.md"
 # The commands of these pages need hours, other servers or a release. Their targets, modules and files are checked.
 CONTRIBUTORS = [
     "CONTRIBUTING.md",
-    *(f"{name}/README.md" for name in ("benchmarks", "chaos", "conformance")),
+    *(f"{name}/README.md" for name in ("dev/benchmarks", "dev/chaos", "conformance")),
 ]
 CONTRIBUTORS += ["conformance/fuzz/README.md"]
 ALL = [(page, command) for page, commands in LISTED.items() for command in commands]
@@ -76,7 +76,7 @@ def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
         *(f"docs/guides/{name}.md" for name in {*NAMES, *OTHER_TESTS}),
     }
     assert known >= LISTED.keys()
-    others = ["CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"]
+    others = ["CHANGELOG.md", "CONTRIBUTING.md"]
     for path in (
         each for folder in folders for each in folder.glob("*.md") if each.name not in others
     ):

@@ -15,9 +15,9 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from chaos.clients import CLIENTS, REJECTED, TIMED_OUT, Plan
-from chaos.load import Tally
-from chaos.report import PAGE, RESULTS, Outcome, quoted, row, table
+from dev.chaos.clients import CLIENTS, REJECTED, TIMED_OUT, Plan
+from dev.chaos.load import Tally
+from dev.chaos.report import PAGE, RESULTS, Outcome, quoted, row, table
 from grpc_service import messages
 from tests.service.processes import free_ports
 from tests.template.environments import ROOT, run
@@ -31,7 +31,7 @@ def test_short_run_passes() -> None:
     output = run(
         sys.executable,
         "-m",
-        "chaos",
+        "dev.chaos",
         "rolling",
         "bad_clients",
         "--seconds",
@@ -161,7 +161,7 @@ def test_scenario_with_a_loss_fails() -> None:
 
 
 def test_page_contains_results() -> None:
-    """The tables in chaos/README.md and results.md match results.json."""
+    """The tables in dev/chaos/README.md and results.md match results.json."""
     made = table(json.loads((RESULTS / "results.json").read_text())["rows"])
     assert quoted(PAGE.read_text()) == made
     assert made in (RESULTS / "results.md").read_text()

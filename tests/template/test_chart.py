@@ -152,7 +152,7 @@ def test_large_numbers_are_integers(helm: Helm, values_file):
 def fresh_readme(chart: Path, into: Path) -> str:
     """Return the README of `chart` after its table is generated again."""
     shutil.copytree(chart, into)
-    subprocess.run([sys.executable, ROOT / "tools/values_table.py", into], check=True)
+    subprocess.run([sys.executable, ROOT / "dev/tools/values_table.py", into], check=True)
     return (into / "README.md").read_text()
 
 

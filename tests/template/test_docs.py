@@ -80,22 +80,6 @@ def test_links_have_targets(folder: Path) -> None:
     assert any(link.startswith(DOCS_URL) for _, link, _, _ in all_links) == (folder != ROOT)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_project_pages_are_short(tmp_path: Path, framework: str) -> None:
-    """README, four pages and the chart's README have at most 6,500 words together."""
-    project = make_project(tmp_path, framework=framework)
-    counts = {
-        str(page.relative_to(project)): len(page.read_text().split())
-        for page in project.rglob("*.md")
-    }
-    names = ["README.md", "deploy/helm/README.md"]
-    names += [
-        f"docs/{name}.md" for name in ("predict", "configuration", "command-line", "deployment")
-    ]
-    assert counts.keys() == {*names}
-    assert sum(counts.values()) <= 6500, counts
-
-
 def test_no_page_repeats_another(folder: Path) -> None:
     """Each subject has one page. Others link to it."""
     names_by_line = defaultdict(set)

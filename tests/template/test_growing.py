@@ -1,4 +1,4 @@
-"""The simulation of autoscaling: known results hold. docs/growing.md and benchmarks/README.md have its figures."""
+"""The simulation of autoscaling: known results hold. docs/growing.md and dev/benchmarks/README.md have its figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from app.config.settings import Settings
-from benchmarks.autoscaler import (
+from dev.benchmarks.autoscaler import (
     SYNC_SECONDS,
     Autoscaler,
     Model,
@@ -22,7 +22,7 @@ from benchmarks.autoscaler import (
     by_sum,
     by_utilization,
 )
-from benchmarks.scaling import SIGNALS
+from dev.benchmarks.scaling import SIGNALS
 from tests.service.processes import gunicorn
 from tests.service.wires import Grpc
 
@@ -30,7 +30,7 @@ from .helm import ROOT
 from .manifests import CHART
 
 PAGE = (ROOT / "docs" / "growing.md").read_text()
-RESULTS = (ROOT / "benchmarks" / "README.md").read_text()  # of the simulation
+RESULTS = (ROOT / "dev/benchmarks" / "README.md").read_text()  # of the simulation
 # Results with other options: the options, and the shares of rejected requests by CPU and by both signals.
 VARIANTS = re.findall(r"\(`(--\S+ \d+)`\) \| (\S+ %) \| (\S+ %) \|", RESULTS)
 CHART_VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -173,7 +173,7 @@ def test_chart_targets_match_simulation() -> None:
 
 def test_rejects_low_above_high() -> None:
     """If --low exceeds --high, the script fails with one line before it simulates anything."""
-    command = [sys.executable, "-m", "benchmarks.scaling", "--low", "8", "--high", "4"]
+    command = [sys.executable, "-m", "dev.benchmarks.scaling", "--low", "8", "--high", "4"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert (done.stdout, done.stderr) == ("", "Error: --low 8 is more than --high 4\n")
@@ -190,14 +190,14 @@ def test_defaults_match_service() -> None:
 
 
 def run_simulation(*options: str) -> str:
-    command = [sys.executable, "-m", "benchmarks.scaling", *options]
+    command = [sys.executable, "-m", "dev.benchmarks.scaling", *options]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
     ).stdout
 
 
 def test_results_contain_script_output() -> None:
-    """The table in benchmarks/README.md is the script's output without options."""
+    """The table in dev/benchmarks/README.md is the script's output without options."""
     assert run_simulation() in RESULTS
 
 
@@ -208,13 +208,13 @@ def rejected_share(table: str, signal: str) -> str:
 
 
 def test_results_have_other_options() -> None:
-    """benchmarks/README.md has figures for a longer startup and for more replicas."""
+    """dev/benchmarks/README.md has figures for a longer startup and for more replicas."""
     assert [options.split()[0] for options, _, _ in VARIANTS] == ["--startup", "--low"]
 
 
 @pytest.mark.parametrize(("options", "cpu", "both"), VARIANTS)
 def test_results_of_other_options_match_script(options: str, cpu: str, both: str) -> None:
-    """The figures for other options in benchmarks/README.md match the script's output with these options."""
+    """The figures for other options in dev/benchmarks/README.md match the script's output with these options."""
     table = run_simulation(*options.split())
     assert (rejected_share(table, "CPU"), rejected_share(table, "both")) == (cpu, both)
 
@@ -231,7 +231,7 @@ def test_page_describes_when_requests_are_rejected() -> None:
 
 def test_page_quotes_benchmarks() -> None:
     """Each benchmark figure on the page is in the file that the page names."""
-    rows = re.findall(r"^\|[^|]*\| ([\d,.]+) \| `(benchmarks/\S+)` \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\|[^|]*\| ([\d,.]+) \| `(dev/benchmarks/\S+)` \|$", PAGE, re.MULTILINE)
     assert len(rows) == 9
     for figure, file in rows:
         assert f" {figure} " in (ROOT / file).read_text().replace("|", " "), (figure, file)

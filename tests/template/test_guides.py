@@ -97,7 +97,7 @@ def test_migration_from_bentoml(tmp_path: Path, linked_project: Path) -> None:
     shown = "127.0.0.1:3000"
     guide, actual = read_guide("from-bentoml"), local_addresses(shown)
     folder = make_folder(guide, tmp_path, linked_project, actual)
-    python = make_environment("bentoml", ROOT / "benchmarks/servers/bentoml/requirements.txt")
+    python = make_environment("bentoml", ROOT / "dev/benchmarks/servers/bentoml/requirements.txt")
     command = [python, "-m", "bentoml", "serve", "service:Parcels", "--host", "127.0.0.1", "--port"]
     variables = {"BENTOML_HOME": tmp_path / "home", "BENTOML_DO_NOT_TRACK": "true"}
     with other_server(

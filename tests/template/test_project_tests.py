@@ -188,6 +188,6 @@ def test_warnings_in_our_code_are_errors(tmp_path: Path, module: str, status: in
         "-p",
         "pytest_timeout",
     ]
-    command += ["-c", str(ROOT / "pytest.ini"), "--rootdir", str(ROOT), str(tmp_path)]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == status, done.stdout

@@ -21,7 +21,7 @@ EDIT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 # The parts of the repository that the recipes change, and those that import them.
-COPIED = ["app", "grpc_service", "docs", "model", "protos", "pyproject.toml", "ruff.toml"]
+COPIED = ["app", "grpc_service", "docs", "model", "protos", "pyproject.toml"]
 # Put in front of each script. `make_model` returns a module whose predict() returns its input.
 PREPARED = """
 from pathlib import Path

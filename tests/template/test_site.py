@@ -23,7 +23,7 @@ from .test_docs import pages
 INDEX = ROOT / "docs/index.md"
 CAPTIONS = ["Tutorial", "How-to guides", "Reference", "Explanation", "For contributors"]
 # The repository's own README, its forms, and calls that a project's README contains.
-NOT_ON_THE_SITE = re.compile(r"README\.md|\.github/.*|examples/.*/calls\.md")
+NOT_ON_THE_SITE = re.compile(r"README\.md|\.github/pull_request_template\.md|examples/.*/calls\.md")
 # Pages with another beginning: a list by version, and generated tables.
 NO_BEGINNING = re.compile(r"CHANGELOG\.md|.*/results/.*\.md")
 BEGINNING = re.compile(
@@ -61,7 +61,7 @@ def listed() -> dict[str, set[str]]:
 def on_the_site() -> list[Path]:
     names = [
         page.relative_to(ROOT)
-        for page in [*pages(ROOT), *ROOT.glob("*/results/*.md"), *ROOT.glob("docs/**/*.md")]
+        for page in [*pages(ROOT), *ROOT.glob("dev/*/results/*.md"), *ROOT.glob("docs/**/*.md")]
     ]
     return sorted(
         {
@@ -76,7 +76,7 @@ def on_the_site() -> list[Path]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site with the options of `make docs`. A warning is an error."""
     folder = tmp_path_factory.mktemp("site")
-    (options,) = re.findall(r"-m sphinx (.*) docs/_build", (ROOT / "template.mk").read_text())
+    (options,) = re.findall(r"-m sphinx (.*) docs/_build", (ROOT / "dev/template.mk").read_text())
     assert "--fail-on-warning" in options
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *options.split(), folder],
@@ -186,7 +186,7 @@ def test_page_begins_with_its_purpose(page: Path) -> None:
 
 def measured() -> tuple[str, dict[str, dict[str, str]]]:
     """Return the text of the last benchmark, and the cells of its table by case and column."""
-    text = (ROOT / "benchmarks/results/results.md").read_text()
+    text = (ROOT / "dev/benchmarks/results/results.md").read_text()
     head, *cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()

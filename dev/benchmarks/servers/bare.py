@@ -1,7 +1,7 @@
 """Bare Flask and grpcio servers, to measure the limits of these libraries.
 
-gunicorn 'benchmarks.servers.bare:flask_app()' returns constant or received bytes. python -m
-benchmarks.servers.bare returns the received bytes over gRPC, on GRPC_PORT.
+gunicorn 'dev.benchmarks.servers.bare:flask_app()' returns constant or received bytes. python -m
+dev.benchmarks.servers.bare returns the received bytes over gRPC, on GRPC_PORT.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 from flask import Flask, Response, request
 
-from benchmarks import cases
+from dev.benchmarks import cases
 
 
 def flask_app() -> Flask:

@@ -1,4 +1,4 @@
-"""The models in KServe's server: python -m benchmarks.servers.kserve_models --http_port 8080 --grpc_port 8081"""
+"""The models in KServe's server: python -m dev.benchmarks.servers.kserve_models --http_port 8080 --grpc_port 8081"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 
-from benchmarks.servers import models
+from dev.benchmarks.servers import models
 
 
 class Linear(Model):

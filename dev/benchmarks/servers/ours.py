@@ -1,4 +1,4 @@
-"""The models in this repository's service, such as gunicorn 'benchmarks.servers.ours:linear()'."""
+"""The models in this repository's service, such as gunicorn 'dev.benchmarks.servers.ours:linear()'."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.types import MetadataTensor, ModelMetadata
-from benchmarks.servers import models
+from dev.benchmarks.servers import models
 
 WAIT_SECONDS = 0.005
 

@@ -71,46 +71,46 @@ class Recipe:
 
 # Each server starts as its documentation describes, with one worker. Settings are changed if that is faster.
 OURS = [
-    Recipe("this service", f"-m gunicorn benchmarks.servers.ours:{model}()", (model,))
+    Recipe("this service", f"-m gunicorn dev.benchmarks.servers.ours:{model}()", (model,))
     for model in ("linear", "echo")
 ]
 BARE = [
     Recipe(
         "bare",
         f"-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive {settings.keepalive_seconds} "
-        "--no-control-socket --bind 127.0.0.1:{http} benchmarks.servers.bare:flask_app()",
+        "--no-control-socket --bind 127.0.0.1:{http} dev.benchmarks.servers.bare:flask_app()",
         ("linear", "echo"),
         ("http",),
     ),
-    Recipe("bare", "-m benchmarks.servers.bare", ("linear", "echo"), ("grpc",)),
+    Recipe("bare", "-m dev.benchmarks.servers.bare", ("linear", "echo"), ("grpc",)),
 ]  # fmt: skip
 PEERS = [
     Recipe(
         "MLServer",
-        "-m mlserver.cli.main start benchmarks/servers/mlserver",
+        "-m mlserver.cli.main start dev/benchmarks/servers/mlserver",
         ("linear", "echo"),
         make_python=make_mlserver,
         package="mlserver",
     ),
     Recipe(
         "KServe",
-        "-m benchmarks.servers.kserve_models --http_port {http} --grpc_port {grpc} --enable_latency_logging false "
+        "-m dev.benchmarks.servers.kserve_models --http_port {http} --grpc_port {grpc} --enable_latency_logging false "
         "--grpc_max_send_message_length 67108864 --grpc_max_receive_message_length 67108864 "
-        "--log_config_file benchmarks/servers/kserve_log.yaml",
+        "--log_config_file dev/benchmarks/servers/kserve_log.yaml",
         ("linear", "echo"),
         make_python=make_clients,
         package="kserve",
     ),
     Recipe(
         "Triton",
-        "-m benchmarks.servers.triton {http} {grpc}",
+        "-m dev.benchmarks.servers.triton {http} {grpc}",
         ("linear", "echo"),
         make_python=make_triton,
         package="nvidia-pytriton",
     ),
     Recipe(
         "BentoML",
-        "-m bentoml serve benchmarks.servers.bentoml.service:Models --host 127.0.0.1 --port {http}",
+        "-m bentoml serve dev.benchmarks.servers.bentoml.service:Models --host 127.0.0.1 --port {http}",
         ("linear", "echo"),
         ("http",),
         make_python=lambda: make_environment("bentoml", Path(__file__).parent / "bentoml" / "requirements.txt"),

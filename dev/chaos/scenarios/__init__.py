@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Options, Scenario
-from chaos.scenarios.failures import freeze, kill, restarts
-from chaos.scenarios.load_limits import deadlines, overload
-from chaos.scenarios.other_clients import bad_clients, slow_clients
-from chaos.scenarios.replacement import (
+from dev.chaos.scenarios.base import Options, Scenario
+from dev.chaos.scenarios.failures import freeze, kill, restarts
+from dev.chaos.scenarios.load_limits import deadlines, overload
+from dev.chaos.scenarios.other_clients import bad_clients, slow_clients
+from dev.chaos.scenarios.replacement import (
     broken_load,
     repeated_sighup,
     rolling,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chaos.report import Outcome
+from dev.chaos.report import Outcome
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from chaos.load import load
-from chaos.report import Outcome
-from chaos.scenarios.base import Options, scenario
-from chaos.service import (
+from dev.chaos.load import load
+from dev.chaos.report import Outcome
+from dev.chaos.scenarios.base import Options, scenario
+from dev.chaos.service import (
     MIB,
     descriptors,
     kill_worker,

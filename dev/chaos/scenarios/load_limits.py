@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from chaos.load import Tally, load
-from chaos.report import Outcome
-from chaos.scenarios.base import Options, scenario
-from chaos.service import memory, serving
+from dev.chaos.load import Tally, load
+from dev.chaos.report import Outcome
+from dev.chaos.scenarios.base import Options, scenario
+from dev.chaos.service import memory, serving
 
 # One worker, because the clients use the same CPU cores. The model sleeps.
 SLOTS, QUEUE, MODEL_SECONDS = 4, 64, 0.02

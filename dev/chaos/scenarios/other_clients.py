@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from chaos.load import load
-from chaos.report import Outcome
-from chaos.scenarios.base import Options, scenario
-from chaos.service import serving, workers
+from dev.chaos.load import load
+from dev.chaos.report import Outcome
+from dev.chaos.scenarios.base import Options, scenario
+from dev.chaos.service import serving, workers
 from tests.service.processes import Running
 
 HEAD = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\n"

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from chaos.load import load
-from chaos.report import Outcome
-from chaos.scenarios.base import Options, scenario
-from chaos.service import APP, ROOT, loads, replace_workers, serving, wait, workers
+from dev.chaos.load import load
+from dev.chaos.report import Outcome
+from dev.chaos.scenarios.base import Options, scenario
+from dev.chaos.service import APP, ROOT, loads, replace_workers, serving, wait, workers
 from tests.service.processes import Running, free_ports, started, stop
 
 MOST_START_SECONDS = 20

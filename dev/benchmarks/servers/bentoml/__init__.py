@@ -1,1 +1,1 @@
-"""The models in BentoML: bentoml serve benchmarks.servers.bentoml.service:Models"""
+"""The models in BentoML: bentoml serve dev.benchmarks.servers.bentoml.service:Models"""

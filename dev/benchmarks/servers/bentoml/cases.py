@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks import cases
-from benchmarks.cases import Case, equal
-from benchmarks.servers import models
+from dev.benchmarks import cases
+from dev.benchmarks.cases import Case, equal
+from dev.benchmarks.servers import models
 
 
 @dataclass(frozen=True)

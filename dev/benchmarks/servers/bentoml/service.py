@@ -10,7 +10,7 @@ import bentoml
 import numpy as np
 from bentoml.validators import ContentType, DType
 
-from benchmarks.servers import models
+from dev.benchmarks.servers import models
 
 FP32 = Annotated[np.ndarray, DType("float32")]
 Octets = Annotated[bytes, ContentType("application/octet-stream")]

@@ -1,4 +1,4 @@
-"""A network for images in several frameworks, such as gunicorn "benchmarks.servers.frameworks.models:onnx('EXAMPLE')".
+"""A network for images in several frameworks, such as gunicorn "dev.benchmarks.servers.frameworks.models:onnx('EXAMPLE')".
 
 Each of its blocks has two convolutions and halves the width and the height. The weights are random.
 """

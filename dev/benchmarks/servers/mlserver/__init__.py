@@ -1,1 +1,1 @@
-"""The models in MLServer: mlserver start benchmarks/servers/mlserver"""
+"""The models in MLServer: mlserver start dev/benchmarks/servers/mlserver"""

@@ -7,7 +7,7 @@ from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 
-from benchmarks.servers import models
+from dev.benchmarks.servers import models
 
 
 class Linear(MLModel):

@@ -1,1 +1,1 @@
-"""The models in Triton: python -m benchmarks.servers.triton HTTP_PORT GRPC_PORT"""
+"""The models in Triton: python -m dev.benchmarks.servers.triton HTTP_PORT GRPC_PORT"""

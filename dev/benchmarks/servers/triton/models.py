@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import triton_python_backend_utils as triton
 
-from benchmarks.servers import models
+from dev.benchmarks.servers import models
 
 
 class Linear:

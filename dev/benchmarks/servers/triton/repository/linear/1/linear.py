@@ -1,1 +1,1 @@
-from benchmarks.servers.triton.models import Linear as TritonPythonModel  # noqa: F401
+from dev.benchmarks.servers.triton.models import Linear as TritonPythonModel  # noqa: F401
