@@ -1,5 +1,5 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: docs clean-docs new values conformance fuzz chaos bench matrix audit example-locks
+.PHONY: docs clean-docs new values prose conformance fuzz chaos bench matrix audit example-locks
 
 # The tests start hundreds of processes that import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
@@ -8,7 +8,7 @@ PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 # `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
 FAST_TESTS = $(addprefix tests/service/,protocol codecs config inference rest grpc_service ui) \
   $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames roundtrip_errors) \
-  $(patsubst %,tests/template/test_%.py,recipes dependencies) tests/style
+  $(patsubst %,tests/template/test_%.py,recipes dependencies)
 
 $(VENV)/.docs: setup.cfg | $(VENV)/.serve
 	@echo "Installing Sphinx into $(VENV)"
@@ -32,6 +32,9 @@ new: $(VENV)/.dev  ## create a project next to this directory
 
 values:  ## write the table of the chart's values into its README
 	$(PYTHON) dev/tools/values_table.py deploy/helm "{{cookiecutter.project_slug}}/deploy/helm"
+
+prose: $(VENV)/.dev  ## list wording to reconsider; ARGS=FILE selects files
+	@$(BIN)/python -m dev.prose $(ARGS)
 
 VERSIONED += $(foreach each,$(filter-out app/%,$(VERSIONED)),{{cookiecutter.project_slug}}/$(each)) CITATION.cff
 

@@ -34,7 +34,6 @@ TEMPLATE_ONLY = {
 PAGES = {"docs/predict.md", "docs/configuration.md", "docs/command-line.md", "docs/deployment.md"}
 TEMPLATE_ONLY_BELOW = {
     "tests/service",
-    "tests/style",
     "tests/template",
     ".github/CODE_OF_CONDUCT.md",
     ".github/ISSUE_TEMPLATE",

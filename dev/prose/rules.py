@@ -1,17 +1,12 @@
-"""Rules for the language of documentation, docstrings, comments and messages.
-
-Print the findings of files: python -m tests.style.rules FILE...
-"""
+"""Rules for the language of documentation, docstrings, comments and messages."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.style.texts import Text, read_markdown_lines, read_texts
+from dev.prose.texts import Text, read_markdown_lines
 
 MAX_WORDS, MAX_COLUMNS = 25, 100
 # Lines of Markdown that cannot wrap: headings, table rows, HTML comments, and a link or an image without other text.
@@ -121,11 +116,3 @@ def report(name: str, findings: Iterable[Finding]) -> str:
         f"{name}:{each.text.line}: {each.rule}: {each.excerpt} ({each.advice})\n"
         for each in findings
     )
-
-
-if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        for part in read_texts(Path(argument)):
-            sys.stdout.write(report(argument, find(part)))
-        if argument.endswith(".md"):
-            sys.stdout.write(report(argument, find_long_lines(Path(argument).read_text())))

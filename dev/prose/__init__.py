@@ -1,0 +1,1 @@
+"""Wording to reconsider in the texts of this repository: make prose"""
