@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from conformance.fuzz.watch import resident
 from dev.chaos.load import load
 from dev.chaos.report import Outcome
 from dev.chaos.scenarios.base import Options, scenario
@@ -21,7 +22,6 @@ from dev.chaos.service import (
     wait,
     workers,
 )
-from conformance.fuzz.watch import resident
 from tests.service.processes import Running
 
 CLIENTS = 8
