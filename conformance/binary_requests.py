@@ -8,7 +8,7 @@ from typing import Any
 from conformance.client import Reply
 from conformance.outcomes import success
 from conformance.target import head
-from tests.service.wires import Rest, pack
+from tests.kit.wires import Rest, pack
 
 LENGTH = "Inference-Header-Content-Length"
 # Datatype, shape and elements by name, for requests that mix binary and JSON tensors.

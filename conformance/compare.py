@@ -23,8 +23,8 @@ from typing import Any
 import click
 
 from conformance.tables import RESULTS, summarize, write_page
-from tests.service.processes import Running, free_ports, started
-from tests.template.environments import ROOT, make_clients, make_mlserver, make_triton, version_in
+from tests.kit.environments import ROOT, make_clients, make_mlserver, make_triton, version_in
+from tests.kit.processes import Running, free_ports, started
 
 LIMIT = 2**20
 SHARED_MEMORY = re.compile(r"/dev/shm/\S+")  # noqa: S108

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.client import Http
 from conformance.target import FORMS, TARGET, Rest, Target
-from tests.service.wires import Grpc
+from tests.kit.wires import Grpc
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.outcomes import expect
-from tests.service.wires import Response
+from tests.kit.wires import Response
 
 
 def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict[str, Any]:

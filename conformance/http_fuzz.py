@@ -1,6 +1,6 @@
 """Fuzzer for the HTTP server: python -m conformance.http_fuzz --streams 200000
 
-The server runs in a separate process with an echo application (tests/service/server/standalone.py).
+The server runs in a separate process with an echo application (tests/kit/standalone.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from http.client import HTTPException
 
 import click
 
-from tests.service.server.h11_requests import parse_with_h11
-from tests.service.server.malformed_streams import STREAMS
-from tests.service.server.standalone import Reply, connect, read_all, read_replies, start
+from tests.kit.h11_requests import parse_with_h11
+from tests.kit.malformed_streams import STREAMS
+from tests.kit.standalone import Reply, connect, read_all, read_replies, start
 
 VALID = [
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -8,7 +8,7 @@ from typing import Any
 from conformance.binary_requests import LENGTH
 from conformance.model import NAME
 from grpc_service.messages import ModelInferRequest
-from tests.service.wires import sized
+from tests.kit.wires import sized
 
 HEAD = 512  # bytes for the rest of a request
 # The model returns this input as the output that is requested.

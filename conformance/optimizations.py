@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from app.config.settings import OPTIMIZATIONS
-from tests.service.processes import free_ports, started
-from tests.template.environments import ROOT
+from tests.kit.environments import ROOT
+from tests.kit.processes import free_ports, started
 
 LIMIT = 2**20
 VARIANTS: dict[str, dict[str, str]] = {

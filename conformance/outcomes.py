@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from conformance.client import Reply
-from tests.service.wires import KINDS, Response
+from tests.kit.wires import KINDS, Response
 
 STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in KINDS.items()}}
 

@@ -21,8 +21,8 @@ from conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
 from conformance.model import INPUTS, OUTPUTS, Declared, output_of
 from conformance.outcomes import members, text_of
 from grpc_service import messages
-from tests.service import wires
-from tests.service.wires import KINDS, Grpc, Response, Sent
+from tests.kit import wires
+from tests.kit.wires import KINDS, Grpc, Response, Sent
 
 FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 # Datatypes without typed contents on gRPC, which are optional in JSON.

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from conformance.outcomes import success
-from tests.service.wires import Rest
+from tests.kit.wires import Rest
 
 
 @pytest.mark.needs("bf16", "bf16 json", "binary")

@@ -20,8 +20,8 @@ from conformance.binary_requests import (
 from conformance.client import Reply
 from conformance.outcomes import error_message, success
 from conformance.target import RAW_ONLY, SMALL, Target, head
-from tests.service.cases import ON_THE_WIRE, TORN_BYTES
-from tests.service.wires import Rest, exact, pack
+from tests.kit.cases import ON_THE_WIRE, TORN_BYTES
+from tests.kit.wires import Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
 SUBSETS = [

@@ -19,8 +19,8 @@ from conformance.binary_requests import (
 )
 from conformance.outcomes import error_message, success
 from conformance.test_tensors import INPUT_OF_RANK
-from tests.service.cases import NO_LENGTHS
-from tests.service.wires import Rest, pack
+from tests.kit.cases import NO_LENGTHS
+from tests.kit.wires import Rest, pack
 
 pytestmark = pytest.mark.needs("binary")
 

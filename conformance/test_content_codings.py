@@ -14,7 +14,7 @@ from conformance.client import Http
 from conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
 from conformance.outcomes import error_message, success
 from conformance.target import SMALL, Target, head
-from tests.service.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
+from tests.kit.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
 
 
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)

@@ -6,7 +6,7 @@ import pytest
 
 from conformance.outcomes import expect
 from conformance.target import Target
-from tests.service.wires import Sent
+from tests.kit.wires import Sent
 
 pytestmark = pytest.mark.needs("content types")
 TEXT: Sent = ("bytes_in", "BYTES", [2], [b"a", "naïve 🌷".encode()])

@@ -9,8 +9,8 @@ import pytest
 from conformance.model import ECHOED
 from conformance.outcomes import error_message, expect, got, is_a, success
 from conformance.target import RAW_ONLY, SMALL, Target, head
-from tests.service.cases import VALUES
-from tests.service.wires import Rest, Sent, exact
+from tests.kit.cases import VALUES
+from tests.kit.wires import Rest, Sent, exact
 
 NUMBERS: Sent = ("int32_in", "INT32", [2], [5, -6])
 GOOD = head(*SMALL)

@@ -15,7 +15,7 @@ from conformance.grpc_requests import tensor
 from conformance.outcomes import expect
 from conformance.target import SMALL, Target, status_of
 from grpc_service import messages
-from tests.service.wires import Grpc, sized
+from tests.kit.wires import Grpc, sized
 
 CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer"]
 

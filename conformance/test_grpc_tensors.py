@@ -14,7 +14,7 @@ from conformance.outcomes import expect, got
 from conformance.target import RAW_ONLY, SMALL, Target
 from conformance.test_tensors import RANGES
 from grpc_service import messages
-from tests.service.wires import CONTENTS, Grpc, Response, pack
+from tests.kit.wires import CONTENTS, Grpc, Response, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 

@@ -11,7 +11,7 @@ from conformance.client import Http
 from conformance.http_answers import BODY, CODINGS, check_echo, check_next_request
 from conformance.outcomes import error_message, success
 from conformance.target import head
-from tests.service.cases import INSTEAD, NO_JSON
+from tests.kit.cases import INSTEAD, NO_JSON
 
 
 def padded(size: int) -> bytes:

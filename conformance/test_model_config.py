@@ -14,7 +14,7 @@ from conformance.model import INPUTS, OUTPUTS
 from conformance.outcomes import error_message, expect, is_a, success
 from conformance.target import SMALL, Target, status_of
 from grpc_service import messages
-from tests.service.wires import Grpc
+from tests.kit.wires import Grpc
 
 
 @pytest.mark.needs("config")

@@ -13,7 +13,7 @@ from conformance.client import Http
 from conformance.model import INPUTS, OUTPUTS
 from conformance.outcomes import error_message, expect, got, is_a, success
 from conformance.target import SMALL, Target, head, status_of
-from tests.service.wires import Grpc, Rest, plain
+from tests.kit.wires import Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]

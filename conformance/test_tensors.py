@@ -14,7 +14,7 @@ from conformance.large_requests import large_request
 from conformance.model import DATATYPES
 from conformance.outcomes import error_message, expect, success
 from conformance.target import RAW_ONLY, SMALL, Target
-from tests.service.cases import (
+from tests.kit.cases import (
     ELEMENTS,
     INVALID_ELEMENTS,
     MISFITS,
@@ -22,7 +22,7 @@ from tests.service.cases import (
     NO_NUMBERS,
     ODD_SHAPES,
 )
-from tests.service.wires import Grpc, Rest, exact, pack
+from tests.kit.wires import Grpc, Rest, exact, pack
 
 # The lowest and highest integer of each datatype.
 RANGES = {

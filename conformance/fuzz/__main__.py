@@ -16,7 +16,7 @@ from conformance.fuzz.openapi import COMMAND, run_schemathesis
 from conformance.fuzz.report import Report
 from conformance.fuzz.rounds import Result
 from conformance.fuzz.watch import Watch
-from tests.service.processes import Running, gunicorn
+from tests.kit.processes import Running, gunicorn
 
 ROOT = Path(__file__).parents[2]
 APP = "conformance.servers.ours:create()"

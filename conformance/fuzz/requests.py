@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from conformance.fuzz.judge import LENGTH
 from conformance.fuzz.wire import SERVICE, Call, HttpRequest, Octets
 from conformance.model import ECHOED, NAME, VERSION
-from tests.service.cases import VALUES
-from tests.service.message_strategies import Messages
-from tests.service.strategies import (
+from tests.kit.cases import VALUES
+from tests.kit.message_strategies import Messages
+from tests.kit.strategies import (
     METHODS,
     Subject,
     changed_envelopes,
@@ -30,7 +30,7 @@ from tests.service.strategies import (
     paths,
     seldom,
 )
-from tests.service.wires import Sent
+from tests.kit.wires import Sent
 
 ACCEPTED = ["gzip", "deflate", "deflate;q=0.5, gzip;q=0", "*"]
 PATHS = [

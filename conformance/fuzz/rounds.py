@@ -15,7 +15,7 @@ from conformance.client import Http
 from conformance.fuzz.requests import KINDS
 from conformance.fuzz.wire import BROKEN, RESPONSE_TIMEOUT_SECONDS, Clients
 from conformance.model import NAME
-from tests.service.wires import Grpc, Rest, Sent
+from tests.kit.wires import Grpc, Rest, Sent
 
 # Time limit for shrinking a failed request.
 SHRINK_SECONDS = 10

@@ -19,7 +19,7 @@ from dev.benchmarks.cases import CASES
 from dev.benchmarks.load import check_tools
 from dev.benchmarks.servers.start import ROOT, memory
 from dev.benchmarks.versus import drive, serve
-from tests.service.processes import Running, wait_for, workers
+from tests.kit.processes import Running, wait_for, workers
 
 
 @click.command(context_settings={"show_default": True})

@@ -22,8 +22,8 @@ import orjson
 from dev.benchmarks.report import OURS, RESULTS, markdown, measured_on, stamp
 from dev.benchmarks.servers import models
 from dev.benchmarks.servers.start import Recipe, Server, make_mlserver, start, versions
-from tests.service.processes import Running
-from tests.template.environments import LOCAL, ROOT
+from tests.kit.environments import LOCAL, ROOT
+from tests.kit.processes import Running
 
 COLUMNS = 10
 BATCH, IN_FLIGHT = 4096, 4

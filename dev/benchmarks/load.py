@@ -15,7 +15,7 @@ import numpy as np
 
 from dev.benchmarks.cases import Case
 from dev.benchmarks.servers.start import cpu_seconds
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 WARM_UP_SECONDS = 1
 SCRIPT = Path(__file__).with_name("wrk.lua")

@@ -29,7 +29,7 @@ from dev.benchmarks.mixed import LIMIT, make_calls, send_at_random
 from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
 from dev.benchmarks.servers.start import MIB, memory, processes
 from dev.benchmarks.service import JSON, WAYS, drive, echo_case, serving
-from tests.service.processes import peak, reset_peak
+from tests.kit.processes import peak, reset_peak
 
 MEGABYTE = 10**6
 IN_FLIGHT = (1, 4)

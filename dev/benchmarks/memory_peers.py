@@ -12,7 +12,7 @@ from dev.benchmarks.report import BARE, OURS, markdown
 from dev.benchmarks.requests import Unsupported, send_request
 from dev.benchmarks.servers.start import MIB, Recipe, find_recipes, processes, start, versions
 from dev.benchmarks.service import REST, WAYS, echo_case
-from tests.service.processes import peak, reset_peak
+from tests.kit.processes import peak, reset_peak
 
 MEGABYTES, REQUESTS = 32, 5
 SMALL = 10_000  # elements of the requests before the measurement, which start threads and import modules

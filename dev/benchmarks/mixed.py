@@ -14,7 +14,7 @@ import numpy as np
 
 from dev.benchmarks.cases import ELEMENTS, Case
 from dev.benchmarks.service import WAYS, echo_case, in_way
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 LIMIT = 4 * 2**20  # the service's MAX_REQUEST_BYTES
 # Share of valid responses to check. For large responses, the check takes the client longer than the

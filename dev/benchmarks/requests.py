@@ -8,7 +8,7 @@ import ssl
 import grpc
 
 from dev.benchmarks.cases import Case
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 TIMEOUT_SECONDS = 300  # torch.compile() can take minutes
 Answer = tuple[bytes, dict[str, str]]

@@ -19,7 +19,7 @@ from dev.benchmarks.load import WARM_UP_SECONDS, Row, measure
 from dev.benchmarks.requests import send_request
 from dev.benchmarks.servers.start import ROOT
 from grpc_service.converters import read_response, write_request
-from tests.service.processes import Running, free_ports, started
+from tests.kit.processes import Running, free_ports, started
 
 JSON = "REST JSON"
 WAYS: dict[str, Callable[..., Case]] = {

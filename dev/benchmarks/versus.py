@@ -24,7 +24,7 @@ from dev.benchmarks.cases import CASES, S1_TLS, Case
 from dev.benchmarks.load import Row, check_tools, measure
 from dev.benchmarks.requests import Unsupported, send_request
 from dev.benchmarks.servers.start import ROOT
-from tests.service.processes import Running, free_ports, started
+from tests.kit.processes import Running, free_ports, started
 
 ALL = {case.name: case for case in (*CASES, S1_TLS)}
 NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")

@@ -19,8 +19,8 @@ from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
 from dev.benchmarks.requests import send_request
 from dev.benchmarks.servers.frameworks.models import CLASSES, ROWS, WARM_UPS, images
 from dev.benchmarks.servers.start import ROOT
-from tests.service.processes import Running, free_ports, started
-from tests.template.environments import make_environment, version_in
+from tests.kit.environments import make_environment, version_in
+from tests.kit.processes import Running, free_ports, started
 
 MODELS = {"pytorch": "PyTorch", "compiled": "PyTorch, torch.compile", "onnx": "ONNX Runtime"}
 REQUIREMENTS = ROOT / "dev/benchmarks/servers/frameworks/requirements.txt"

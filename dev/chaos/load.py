@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dev.chaos.clients import CLIENTS, REJECTED, SUCCEEDED, TIMED_OUT, Client, Plan
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 ROOT = Path(__file__).resolve().parents[2]
 # Pause of a client after a rejection if the plan has no rate.

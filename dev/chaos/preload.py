@@ -20,8 +20,8 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.types import MetadataTensor
-from tests.service import models
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.kit import models
+from tests.kit.processes import Running, gunicorn, wait_for
 
 ROOT = Path(__file__).parents[2]
 MODEL_BYTES = 500 * 10**6

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.fuzz.watch import children, resident
-from tests.service.processes import Running, gunicorn
+from tests.kit.processes import Running, gunicorn
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "dev.chaos.models:echo()"

@@ -22,7 +22,7 @@ from app import create_app
 from app.inference import data_plane
 from app.observability import observer_queue
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 
 PATIENCE = 60
 NONE = np.empty(0, np.int64)

@@ -22,7 +22,7 @@ from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTens
 from app.rest.request_reader import read_body, read_raw
 from app.rest.schemas import validate_request
 from grpc_service import converters
-from tests.service import models
+from tests.kit import models
 from tests.service.error_cases import NUMBER, SECRET
 
 

@@ -23,7 +23,7 @@ from app.api import (
     register_input_codec,
 )
 from app.protocol import errors
-from tests.service import models
+from tests.kit import models
 
 # The class of an error, and the file and line that made it.
 Site = tuple[str, str, int]

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from grpc_service.messages import SERVICE_NAME, ModelInferRequest
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 SECRET, NUMBER = "correct-horse", 8675309
 KEY = "0123456789abcdef-valid"

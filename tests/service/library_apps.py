@@ -14,7 +14,7 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 from tests.service.apps import waiting
 
 

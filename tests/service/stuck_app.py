@@ -13,7 +13,7 @@ import numpy as np
 from flask import Flask
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 from tests.service.apps import hold_route
 
 STUCK, HOLDING_GIL = 7.0, 8.0

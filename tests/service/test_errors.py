@@ -21,6 +21,8 @@ import pytest
 
 from app.protocol import errors
 from app.protocol.errors import InferenceError
+from tests.kit.processes import gunicorn, wait_for
+from tests.kit.reviewed_messages import check_messages
 from tests.service.direct_error_cases import DIRECT, Direct
 from tests.service.error_app import SITES, Site, record_sites
 from tests.service.error_cases import (
@@ -40,8 +42,6 @@ from tests.service.error_cases import (
     message,
     tensor,
 )
-from tests.service.processes import gunicorn, wait_for
-from tests.service.reviewed_messages import check_messages
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.service.processes import Running
-from tests.template.environments import ROOT
+from tests.kit.environments import ROOT
+from tests.kit.processes import Running
 
 
 def check(*options: Any, **environment: str) -> subprocess.CompletedProcess[str]:

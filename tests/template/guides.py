@@ -23,11 +23,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.service.processes import Running, free_ports, started, wait_for
+from tests.kit.environments import LOCAL, ROOT, link_packages
+from tests.kit.processes import Running, free_ports, started, wait_for
 
 from .blocks import Guide, Log, Step
 from .blocks import read_guide as read_text
-from .environments import LOCAL, ROOT, link_packages
 from .listed import LISTED
 
 GUIDES = ROOT / "docs" / "guides"

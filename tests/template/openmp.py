@@ -11,7 +11,7 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 
 ROWS, COLUMNS = 4000, 8
 POINTS = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)).astype("f4")

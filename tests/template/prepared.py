@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.service.processes import gunicorn, started
+from tests.kit.environments import make_clients
+from tests.kit.processes import gunicorn, started
 
 from .blocks import read_guide
-from .environments import make_clients
 from .guides import GRPC, REST, Session, local_addresses, port_of
 from .listed import LISTED
 from .perf_analyzer.tool import install_perf_analyzer

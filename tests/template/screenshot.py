@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from tests.service.processes import gunicorn
+from tests.kit.processes import gunicorn
 
 from .browser import start_chromium
 from .helm import ROOT

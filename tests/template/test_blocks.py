@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.environments import ROOT
+
 from .blocks import Log, Step, find_blocks, read_guide, split_commands
-from .environments import ROOT
 from .guides import GUIDES
 from .helm import Helm
 from .listed import LISTED, PERMITTED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.service.processes import gunicorn
+from tests.kit.processes import gunicorn
 
 from .blocks import read_guide as read_text
 from .chart_values import ENABLED, FEATURES, GATEWAY, Values

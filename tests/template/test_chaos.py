@@ -19,8 +19,8 @@ from dev.chaos.clients import CLIENTS, REJECTED, TIMED_OUT, Plan
 from dev.chaos.load import Tally
 from dev.chaos.report import PAGE, RESULTS, Outcome, quoted, row, table
 from grpc_service import messages
-from tests.service.processes import free_ports
-from tests.template.environments import ROOT, run
+from tests.kit.environments import ROOT, run
+from tests.kit.processes import free_ports
 
 PATIENCE = 0.3
 OTHER = json.dumps({"outputs": [{"data": [-1]}]})

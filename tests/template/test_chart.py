@@ -14,9 +14,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.kit.environments import make_environment, make_project, run
+
 from .chart_values import ENABLED, FEATURES, KEDA
 from .charts import CUSTOM, KUBERNETES, budget
-from .environments import make_environment, make_project, run
 from .helm import ROOT, Helm
 from .manifests import CHART, DEPLOY, Render, container_of, validator_of
 

@@ -15,8 +15,8 @@ import grpc
 import pytest
 import trustme
 
-from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
-from tests.service.runtime.waiting_client import is_live
+from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.kit.waiting_client import is_live
 
 from .chart_values import ENABLED, FEATURES, GATEWAY, KEYS, TLS, Values
 from .helm import ROOT, missing

@@ -20,11 +20,7 @@ from google.protobuf import json_format
 from playwright.sync_api import Browser, expect
 
 from grpc_service import messages
-from tests.service.processes import Running, gunicorn
-from tests.service.wires import CONTENTS, pack
-from tests.template.clients.echo import BF16, BF16_BITS, DATATYPES, TENSORS, check
-from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
-from tests.template.environments import (
+from tests.kit.environments import (
     CLIENTS,
     LOCAL,
     ROOT,
@@ -34,6 +30,10 @@ from tests.template.environments import (
     make_project,
     run,
 )
+from tests.kit.processes import Running, gunicorn
+from tests.kit.wires import CONTENTS, pack
+from tests.template.clients.echo import BF16, BF16_BITS, DATATYPES, TENSORS, check
+from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
 from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
 
 # The scripts of each process.

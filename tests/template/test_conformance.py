@@ -20,10 +20,10 @@ from conformance.model import NAME
 from conformance.origins import CASES, matches, split
 from conformance.origins import RULES as ORIGINS
 from conformance.tables import PAGE, failed_groups, load_results, make_tables, missing_reasons
-from tests.service.processes import Running, gunicorn, peak, reset_peak, wait_for, workers
-from tests.service.reviewed_messages import check_messages, one_of_each
+from tests.kit.environments import ROOT
+from tests.kit.processes import Running, gunicorn, peak, reset_peak, wait_for, workers
+from tests.kit.reviewed_messages import check_messages, one_of_each
 from tests.template.conformance_runs import address_options, check
-from tests.template.environments import ROOT
 
 LIMIT = 2**20
 OURS = "conformance.servers.ours:create()"

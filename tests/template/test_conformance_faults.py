@@ -17,10 +17,10 @@ from xml.etree import ElementTree
 import pytest
 
 from conformance.model import INPUTS, NAME
-from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.kit.environments import ROOT
+from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.template import faulty_servers
 from tests.template.conformance_runs import address_options, check, command
-from tests.template.environments import ROOT
 
 KILLING_CASE = "R1: datatypes are case-sensitive [rest json-fp32]"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
-from tests.service.processes import gunicorn
+from tests.kit.processes import gunicorn
 
 from .helm import ROOT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .environments import ROOT
+from tests.kit.environments import ROOT
 
 # The packages that both protocols share, from the bottom to the top. Every package may import the version.
 SHARED = ["version", "protocol", "codecs", "config", "inference", "observability"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .environments import ROOT, make_project
+from tests.kit.environments import ROOT, make_project
 
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
 # Two pages have a line of this length in common only if one copies the other.

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.service.processes import Running, free_ports, gunicorn
+from tests.kit.environments import LOCAL, ROOT, give_messages, make_clients, make_project
+from tests.kit.processes import Running, free_ports, gunicorn
 
 from .baking import setup_without_docs
 from .container import lint_findings
-from .environments import LOCAL, ROOT, give_messages, make_clients, make_project
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 FRAMEWORKS = CONTEXT["framework"]

@@ -12,7 +12,7 @@ from app.observability.log import TextFormatter
 from conformance.fuzz.judge import log_faults
 from conformance.model import NAME
 from conformance.servers import ours
-from tests.template.environments import ROOT, run
+from tests.kit.environments import ROOT, run
 
 KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 

@@ -17,9 +17,9 @@ import pytest
 
 from app.api import InferenceRequest, InferenceResponse, RequestInput
 from app.protocol.types import RequestOutput
-from tests.service.processes import Running, wait_for
+from tests.kit.environments import make_environment
+from tests.kit.processes import Running, wait_for
 
-from .environments import make_environment
 from .guides import local_addresses, make_folder, other_server, port_of, read_guide, run_guide
 
 NGINX = """

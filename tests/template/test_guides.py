@@ -16,9 +16,7 @@ import pytest
 import yaml
 
 from app.config.settings import Settings
-from tests.service.processes import Running, free_ports
-
-from .environments import (
+from tests.kit.environments import (
     ROOT,
     link_packages,
     make_clients,
@@ -26,6 +24,8 @@ from .environments import (
     make_mlserver,
     make_project,
 )
+from tests.kit.processes import Running, free_ports
+
 from .guides import (
     GUIDES,
     REST,

@@ -21,7 +21,7 @@ import pytest
 from app.config.settings import Settings
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.client import infer
-from tests.service.processes import free_ports, wait_for
+from tests.kit.processes import free_ports, wait_for
 
 from .container import Container, Stage, built, lint_findings, read_dockerfile
 from .helm import ROOT, missing

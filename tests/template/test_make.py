@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .environments import ROOT, make_project
+from tests.kit.environments import ROOT, make_project
 
 BESIDE = Path(sys.executable).parent
 # Valid Python, but neither annotated nor in this repository's style.

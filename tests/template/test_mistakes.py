@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import free_ports, gunicorn, wait_for
-
-from .environments import give_messages, make_project
+from tests.kit.environments import give_messages, make_project
+from tests.kit.processes import free_ports, gunicorn, wait_for
 
 PREDICT = "app/predict.py"
 

@@ -18,7 +18,7 @@ from werkzeug.serving import make_server
 from app import create_app
 from app.api import MetadataTensor, ModelMetadata
 from app.config.settings import Settings
-from tests.template.environments import LOCAL, make_mlserver, run
+from tests.kit.environments import LOCAL, make_mlserver, run
 
 CLIENT = Path(__file__).parent / "mlserver_codecs" / "client.py"
 IMPORTS = {"mlserver.types": "app.api", "mlserver.codecs": "app.codecs"}

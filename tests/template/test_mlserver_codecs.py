@@ -18,7 +18,7 @@ from app.protocol import types
 from app.protocol.errors import InvalidInput
 from app.rest.request_reader import read_request
 from grpc_service import converters
-from tests.template.environments import ROOT, make_mlserver, run
+from tests.kit.environments import ROOT, make_mlserver, run
 from tests.template.mlserver_codecs.cases import CASES, FORMS, Case, describe, frame, make_request
 
 FOLDER = Path(__file__).parent / "mlserver_codecs"

@@ -10,11 +10,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from app import create_app
 from conformance.fuzz.openapi import run_schemathesis
-from tests.service import models
-from tests.service.processes import gunicorn
+from tests.kit import models
+from tests.kit.environments import ROOT
+from tests.kit.processes import gunicorn
 from tests.service.ui.test_openapi import typed, with_example
-
-from .environments import ROOT
 
 DESCRIBED = ["/v2", "/v2/models/test", "/v2/models/test/versions/1"]
 INFER = "/v2/models/{name}/infer"

@@ -21,8 +21,8 @@ from playwright.sync_api import Browser, Page, expect
 from app.api import MetadataTensor
 from app.config.settings import Settings
 from grpc_service.messages import ModelInferRequest
-from tests.service import models
-from tests.service.processes import Running, gunicorn
+from tests.kit import models
+from tests.kit.processes import Running, gunicorn
 
 from .helm import ROOT
 from .page import PNG, PREFIX, Open, Serve, model_with_all_kinds, predict

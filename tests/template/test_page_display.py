@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 
 from .page import Open, Serve, check, predict
 from .screenshot import WIDTH, take_picture

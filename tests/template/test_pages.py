@@ -20,11 +20,10 @@ from app.config.settings import Settings, read_settings
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import RequestInput
 from app.testing import serve
-from tests.service.observability.log_lines import Client
-from tests.service.processes import Running, gunicorn
-from tests.service.scrapes import scrape
-
-from .environments import ROOT
+from tests.kit.environments import ROOT
+from tests.kit.log_lines import Client
+from tests.kit.processes import Running, gunicorn
+from tests.kit.scrapes import scrape
 
 DOCS = ROOT / "docs"
 

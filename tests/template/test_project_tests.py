@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .environments import LOCAL, ROOT, give_messages, make_project
+from tests.kit.environments import LOCAL, ROOT, give_messages, make_project
 
 LINES_AT_MOST = 300
 # Ignores MODEL_DIR, has no EXAMPLE, and rejects the values that are made up for a request.

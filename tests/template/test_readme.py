@@ -14,10 +14,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.service.processes import Running, free_ports, started, wait_for
-from tests.service.wires import Grpc
+from tests.kit.environments import LOCAL, ROOT, link_packages, make_project, run
+from tests.kit.processes import Running, free_ports, started, wait_for
+from tests.kit.wires import Grpc
 
-from .environments import LOCAL, ROOT, link_packages, make_project, run
 from .test_pages import blocks
 
 MODEL = "parcel-times"

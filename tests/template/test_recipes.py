@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from .environments import ROOT
+from tests.kit.environments import ROOT
 
 PAGE = (ROOT / "docs/architecture.md").read_text()
 # The line before a block names the file and the place.

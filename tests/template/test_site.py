@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, expect
 from app import api
 from app.cli import COMMANDS
 from app.version import __version__
+from tests.kit.environments import ROOT
 
-from .environments import ROOT
 from .test_docs import pages
 
 INDEX = ROOT / "docs/index.md"

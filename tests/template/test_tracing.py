@@ -20,8 +20,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from tests.service.observability.log_lines import INFER, Client
-from tests.service.processes import free_ports, gunicorn
+from tests.kit.log_lines import INFER, Client
+from tests.kit.processes import free_ports, gunicorn
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["rest", "grpc"]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from tests.kit.environments import ROOT, make_project
+
 from .blocks import read_guide
-from .environments import ROOT, make_project
 from .helm import Helm
 from .prepared import run_page
 from .test_blocks import TUTORIAL

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .environments import ROOT
+from tests.kit.environments import ROOT
 
 ANSWERS = {
     "project_name": "Many Ways",

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from app.version import __version__
-
-from .environments import ROOT, make_project
+from tests.kit.environments import ROOT, make_project
 
 BESIDE = Path(sys.executable).parent
 # Replaces docker. It logs its arguments, and reports digests in two registries.

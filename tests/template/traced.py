@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from app import create_app
 from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
-from tests.service import models
+from tests.kit import models
 
 SECONDS = 0.02
 

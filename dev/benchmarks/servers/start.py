@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 
 from app.config.settings import read_settings
-from tests.service.processes import Running, free_ports, started
-from tests.template.environments import (
+from tests.kit.environments import (
     ROOT,
     make_clients,
     make_environment,
@@ -29,6 +28,7 @@ from tests.template.environments import (
     make_triton,
     version_in,
 )
+from tests.kit.processes import Running, free_ports, started
 
 MIB = 2**20
 PAGE = resource.getpagesize()

@@ -22,7 +22,7 @@ from dev.chaos.service import (
     wait,
     workers,
 )
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 CLIENTS = 8
 FROZEN_SECONDS = 3

@@ -14,7 +14,7 @@ from dev.chaos.load import load
 from dev.chaos.report import Outcome
 from dev.chaos.scenarios.base import Options, scenario
 from dev.chaos.service import serving, workers
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 HEAD = b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -14,7 +14,7 @@ from dev.chaos.load import load
 from dev.chaos.report import Outcome
 from dev.chaos.scenarios.base import Options, scenario
 from dev.chaos.service import APP, ROOT, loads, replace_workers, serving, wait, workers
-from tests.service.processes import Running, free_ports, started, stop
+from tests.kit.processes import Running, free_ports, started, stop
 
 MOST_START_SECONDS = 20
 STOPS = 3

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.processes import Running
 from tests.service.access.secure_client import KEY, WRONG_KEY, Client, Files, bearer, serve
-from tests.service.processes import Running
 
 
 @pytest.fixture(scope="module")

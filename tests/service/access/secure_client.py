@@ -15,7 +15,7 @@ import trustme
 
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service import messages
-from tests.service.processes import Running, gunicorn
+from tests.kit.processes import Running, gunicorn
 
 ROOT = Path(__file__).parents[3]
 KEY, OTHER_KEY, WRONG_KEY = ("first-key-0123456789", "second-key-012345678", "wrong-key-0123456789")

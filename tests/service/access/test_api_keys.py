@@ -20,6 +20,7 @@ from app.config.settings import read_settings
 from app.protocol.errors import ConfigurationError
 from grpc_service import messages
 from grpc_service.converters import write_request
+from tests.kit.processes import Running, free_ports, started, wait_for
 from tests.service.access.secure_client import (
     INFER,
     KEY,
@@ -36,7 +37,6 @@ from tests.service.access.secure_client import (
     send_request,
     serve,
 )
-from tests.service.processes import Running, free_ports, started, wait_for
 
 
 def basic(text: str) -> dict[str, str]:

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from tests.service import models
+from tests.kit import models
+from tests.kit.processes import Running, gunicorn
 from tests.service.access.secure_client import INFER, KEY, ROOT
-from tests.service.processes import Running, gunicorn
 
 ORIGIN = "https://app.example.com"
 REQUEST = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1.5]}]})

@@ -23,6 +23,7 @@ from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service import messages
 from grpc_service.converters import write_request
+from tests.kit.processes import Running, wait_for
 from tests.service.access.secure_client import (
     INFER,
     LARGE,
@@ -35,7 +36,6 @@ from tests.service.access.secure_client import (
     send_request,
     serve,
 )
-from tests.service.processes import Running, wait_for
 
 
 def test_large_messages_over_tls(client_with_key: Client) -> None:

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import main
+from tests.kit.processes import Running, gunicorn
 from tests.service.cli.tables import ROOT, Infer, grpc_at
-from tests.service.processes import Running, gunicorn
 
 
 @pytest.fixture(scope="module")

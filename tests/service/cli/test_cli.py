@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from tests.kit.processes import Running, free_ports, gunicorn
+from tests.kit.projects import command, edit, make_project
 from tests.service.cli.service_command import run
-from tests.service.processes import Running, free_ports, gunicorn
-from tests.service.projects import command, edit, make_project
 
 KEY = "a-key-of-the-tests"
 REQUEST = {"inputs": [{"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 2, 3]}]}

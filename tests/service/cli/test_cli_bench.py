@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import main
-from tests.service.processes import Running, free_ports, gunicorn
+from tests.kit.processes import Running, free_ports, gunicorn
 
 ROOT = Path(__file__).parents[3]
 QUICK = ["--seconds", "1", "--warm-up", "0", "--concurrency", "2"]

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from app.cli import main
+from tests.kit.projects import ROOT, command, make_project
 from tests.service.cli.service_command import run
-from tests.service.projects import ROOT, command, make_project
 
 HOUSES = """id,area,garden,floors,town name,built,"a ""b"" 'c'"
 1,80.5,True,2,Utrecht,1990-05-01,x

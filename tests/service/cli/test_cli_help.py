@@ -9,8 +9,8 @@ import sys
 from contextlib import closing
 
 from app.cli import COMMANDS
+from tests.kit.projects import ROOT
 from tests.service.cli.service_command import run
-from tests.service.projects import ROOT
 
 
 def test_interrupted_command() -> None:

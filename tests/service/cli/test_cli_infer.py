@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.processes import Running
 from tests.service.cli.tables import (
     READ,
     ROWS,
@@ -21,7 +22,6 @@ from tests.service.cli.tables import (
     write_jsonl,
     write_parquet,
 )
-from tests.service.processes import Running
 
 
 @pytest.mark.parametrize("transport", ["rest-json", "rest-binary", "grpc"])

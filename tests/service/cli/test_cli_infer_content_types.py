@@ -20,9 +20,9 @@ from werkzeug.serving import make_server
 
 from app.api import MetadataTensor
 from app.cli import main
-from tests.service import models
+from tests.kit import models
+from tests.kit.service import Service
 from tests.service.cli.tables import Infer
-from tests.service.conftest import Service
 
 TRANSPORTS = pytest.mark.parametrize("transport", ["rest-json", "rest-binary", "grpc"])
 PNG = b"\x89PNG\xff"

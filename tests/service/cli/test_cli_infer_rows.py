@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import main
+from tests.kit.processes import Running, free_ports, gunicorn
 from tests.service.cli.tables import (
     READ,
     ROOT,
@@ -27,7 +28,6 @@ from tests.service.cli.tables import (
     write_csv,
     write_jsonl,
 )
-from tests.service.processes import Running, free_ports, gunicorn
 
 
 @pytest.fixture(scope="module")

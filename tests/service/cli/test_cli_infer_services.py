@@ -19,8 +19,8 @@ import trustme
 from click.testing import CliRunner
 
 from app.cli import main
+from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.service.cli.tables import ROOT, ROWS, WANTED, Infer, grpc_at, read_csv, write_csv
-from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
 
 
 def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: Path) -> None:

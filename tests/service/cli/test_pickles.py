@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.projects import command, edit, make_project
+from tests.kit.projects import command, edit, make_project
 
 LOAD = """    import pickle
     with open(read_settings().model_dir / "shape.pickle", "rb") as file:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.service.conftest import Service
-from tests.service.wires import Response, Rest
+from tests.kit.service import Service
+from tests.kit.wires import Response, Rest
 
 ALL_FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 

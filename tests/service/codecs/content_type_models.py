@@ -11,7 +11,7 @@ import numpy.typing
 import pandas as pd
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 
 TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])
 MOMENTS = [datetime(2024, 1, 2), datetime(2024, 1, 3, 4, 5, 6, tzinfo=UTC)]

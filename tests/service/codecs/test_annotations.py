@@ -17,7 +17,7 @@ from app.inference.predict_adapter import ModelAdapter
 from app.inference.predict_arguments import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata
-from tests.service import models
+from tests.kit import models
 from tests.service.codecs.content_type_models import (
     BYTES,
     FRAME_INPUTS,

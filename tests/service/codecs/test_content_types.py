@@ -14,7 +14,9 @@ from app.codecs import DatetimeCodec, InputCodec, register_input_codec
 from app.inference.example import make_example
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import MetadataTensor, ModelMetadata
-from tests.service import models
+from tests.kit import models
+from tests.kit.service import FORMS
+from tests.kit.wires import error_message
 from tests.service.codecs.content_type_models import (
     NUMBER,
     TEXT,
@@ -24,8 +26,6 @@ from tests.service.codecs.content_type_models import (
     frame_model,
     got,
 )
-from tests.service.conftest import FORMS
-from tests.service.wires import error_message
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from app.codecs import InputCodec, RequestCodec, register_input_codec, register_request_codec
 from app.codecs.base import input_codecs
 from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
-from tests.service import models
+from tests.kit import models
 from tests.service.codecs.content_type_models import describing_model, got
 
 

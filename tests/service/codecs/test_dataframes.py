@@ -13,7 +13,7 @@ import pytest
 
 from app.codecs import PandasCodec
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 from tests.service.codecs.content_type_models import (
     FRAME_SENT,
     TEXT,

@@ -20,7 +20,7 @@ from app.protocol.types import (
     ResponseOutput,
 )
 from grpc_service import converters
-from tests.service import models
+from tests.kit import models
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch
 from tests.service.codecs.content_type_models import declared, describing_model, got, returning
 

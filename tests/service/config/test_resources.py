@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.config.resources import OPEN_MAX, OWN_FILES, THREAD_VARIABLES, usable_cores
-from tests.service.processes import python_path
+from tests.kit.processes import python_path
 
 ROOT = Path(__file__).parents[3]
 

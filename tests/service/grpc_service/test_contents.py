@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
+from tests.kit.wires import CONTENTS, NUMPY, pack
 from tests.service.grpc_service.requests import UNKNOWN, check_invalid_argument, request, x
-from tests.service.wires import CONTENTS, NUMPY, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 

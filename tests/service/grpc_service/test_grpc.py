@@ -17,10 +17,10 @@ from grpc import _server
 
 from app.protocol.types import MetadataTensor
 from grpc_service import messages
-from tests.service import models
+from tests.kit import models
+from tests.kit.processes import wait_for
+from tests.kit.wires import sized
 from tests.service.grpc_service.requests import CALLS, LIMIT, UNKNOWN, code_of, request, x
-from tests.service.processes import wait_for
-from tests.service.wires import sized
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from tests.service import models
+from tests.kit import models
 from tests.service.grpc_service.requests import CALLS, code_of
 
 SERVING, NOT_SERVING = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.conftest import FORMS
+from tests.kit.service import FORMS
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.service import models
-from tests.service.conftest import Service
+from tests.kit import models
+from tests.kit.service import Service
 from tests.service.inference.batches import QueuedRequests
 
 

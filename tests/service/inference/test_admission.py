@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from app.inference.admission import Admission
 from app.inference.request_context import RequestContext
 from app.protocol.errors import DeadlineExceeded
-from tests.service.processes import wait_for
+from tests.kit.processes import wait_for
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from grpc_service import messages
-from tests.service.conftest import FORMS, Service
+from tests.kit.processes import wait_for
+from tests.kit.service import FORMS, Service
 from tests.service.inference.batches import MICROSECONDS, Model, QueuedRequests, values
-from tests.service.processes import wait_for
 
 
 @pytest.mark.parametrize("form", FORMS)

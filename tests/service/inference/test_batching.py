@@ -12,8 +12,8 @@ import pytest
 
 from app.api import ConfigurationError
 from app.protocol.types import MetadataTensor
-from tests.service import models
-from tests.service.conftest import FORMS, Service
+from tests.kit import models
+from tests.kit.service import FORMS, Service
 from tests.service.inference.batches import (
     BAD,
     FOREIGN,

@@ -15,7 +15,7 @@ from app.protocol.types import (
     MetadataTensor,
     ModelMetadata,
 )
-from tests.service import models
+from tests.kit import models
 from tests.service.inference.predict_adapter_calls import X
 
 

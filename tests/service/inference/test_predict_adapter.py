@@ -12,9 +12,9 @@ from app.inference.predict_adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
-from tests.service import models
+from tests.kit import models
+from tests.kit.wires import CONTENTS
 from tests.service.inference.predict_adapter_calls import X, call
-from tests.service.wires import CONTENTS
 
 
 def test_passes_inputs_by_name() -> None:

@@ -11,7 +11,7 @@ import pytest
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
-from tests.service import models
+from tests.kit import models
 from tests.service.inference.predict_adapter_calls import call
 
 

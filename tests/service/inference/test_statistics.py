@@ -12,10 +12,10 @@ import pytest
 
 from app.protocol.types import MetadataTensor
 from grpc_service import messages
-from tests.service import models
-from tests.service.conftest import FORMS, Service
+from tests.kit import models
+from tests.kit.service import FORMS, Service
+from tests.kit.wires import error_message
 from tests.service.inference.batches import BAD, QueuedRequests
-from tests.service.wires import error_message
 
 STATS = "/v2/models/test/stats"
 ONE = ("x", "FP32", [1], [1.0])

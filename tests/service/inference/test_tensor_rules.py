@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
-from tests.service.cases import ODD_SHAPES, VALUES
-from tests.service.wires import CONTENTS, exact
+from tests.kit import models
+from tests.kit.cases import ODD_SHAPES, VALUES
+from tests.kit.wires import CONTENTS, exact
 
 
 def takes(form: str, datatype: str) -> str:

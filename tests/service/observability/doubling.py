@@ -9,7 +9,7 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 
 
 def predict(_: Any, x: np.ndarray, text: np.ndarray | None = None) -> dict[str, Any]:

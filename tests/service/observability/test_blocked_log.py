@@ -15,9 +15,9 @@ import pytest
 
 from app.inference.request_context import RequestContext
 from app.observability.observer_queue import CHUNK, ObserverQueue
-from tests.service.observability.log_lines import ROOT, Client, parse
-from tests.service.processes import Running, free_ports, wait_for
-from tests.service.scrapes import scrape
+from tests.kit.log_lines import ROOT, Client, parse
+from tests.kit.processes import Running, free_ports, wait_for
+from tests.kit.scrapes import scrape
 
 
 def pair(kind: str) -> tuple[int, int]:

@@ -14,10 +14,10 @@ import grpc
 import pytest
 
 from app import create_app
-from tests.service import models
+from tests.kit import models
+from tests.kit.log_lines import FORMATS, INFER, ROOT, Client, parse
+from tests.kit.processes import gunicorn, wait_for
 from tests.service.apps import FORGED
-from tests.service.observability.log_lines import FORMATS, INFER, ROOT, Client, parse
-from tests.service.processes import gunicorn, wait_for
 
 BOTH = ["rest", "grpc"]
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -14,10 +14,10 @@ import pytest
 
 from app.inference.request_context import RequestContext, current_contexts
 from app.observability import log
-from tests.service.observability.log_lines import FORMATS, ROOT, parse
-from tests.service.processes import free_ports, wait_for
+from tests.kit.log_lines import FORMATS, ROOT, parse
+from tests.kit.processes import free_ports, wait_for
+from tests.kit.wires import Grpc
 from tests.service.runtime.commands import start
-from tests.service.wires import Grpc
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from app.observability.tracing import ENDPOINTS, make_spans
 from app.protocol.types import MetadataTensor, ModelMetadata
-from tests.service.processes import gunicorn
+from tests.kit.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]
 ENDPOINT = "http://127.0.0.1:4318"

@@ -10,6 +10,8 @@ import signal
 import threading
 from pathlib import Path
 
+from tests.kit.processes import Running, gunicorn, wait_for, workers
+from tests.kit.scrapes import Scrape, assert_grew, scrape
 from tests.service.observability.metric_requests import (
     ROOT,
     assert_histogram,
@@ -18,8 +20,6 @@ from tests.service.observability.metric_requests import (
     settled,
     statistics,
 )
-from tests.service.processes import Running, gunicorn, wait_for, workers
-from tests.service.scrapes import Scrape, assert_grew, scrape
 
 
 class Scraper:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service import models
+from tests.kit import models
 
 
 @pytest.fixture(scope="module")

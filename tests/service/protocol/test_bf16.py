@@ -18,8 +18,8 @@ from app.codecs import NumpyRequestCodec
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InvalidInput
 from app.protocol.types import InferenceResponse, MetadataTensor
-from tests.service import models
-from tests.service.wires import exact, unpack
+from tests.kit import models
+from tests.kit.wires import exact, unpack
 
 ROOT = Path(__file__).parents[3]
 X, Y = MetadataTensor("x", "BF16", [-1]), MetadataTensor("y", "BF16", [-1])
@@ -209,7 +209,7 @@ def test_ml_dtypes_is_not_imported() -> None:
         import sys
         sys.modules["ml_dtypes"] = None
         from app.testing import serve
-        from tests.service import models
+        from tests.kit import models
         with serve(models.echo("BF16", [-1])) as infer:
             assert infer(x=[0.1, 2.0])["y"].tolist() == [0.10009765625, 2.0]"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.service.cases import NO_LENGTHS
+from tests.kit.cases import NO_LENGTHS
+from tests.kit.wires import error_message, pack
 from tests.service.protocol.binary_requests import LENGTH, send, tensor, wrong_size
-from tests.service.wires import error_message, pack
 
 INFER = "/v2/models/test/infer"
 

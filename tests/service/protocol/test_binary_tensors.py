@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.service.cases import ON_THE_WIRE, TORN_BYTES
+from tests.kit.cases import ON_THE_WIRE, TORN_BYTES
+from tests.kit.wires import error_message, pack
 from tests.service.protocol.binary_requests import LENGTH, TENSORS, send, tensor, wrong_size
-from tests.service.wires import error_message, pack
 
 SUBSETS = [
     set(names)

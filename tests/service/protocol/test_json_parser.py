@@ -15,8 +15,8 @@ from app.protocol import json_parser
 from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import MIN_BODY, read_numbers
 from app.rest.request_reader import read_request
-from tests.service import models
-from tests.service.cases import (
+from tests.kit import models
+from tests.kit.cases import (
     ELEMENTS,
     INVALID_ELEMENTS,
     MISFITS,
@@ -25,8 +25,8 @@ from tests.service.cases import (
     NO_NUMBERS,
     VALUES,
 )
-from tests.service.strategies import Subject, changed_envelopes, edited
-from tests.service.wires import json_element
+from tests.kit.strategies import Subject, changed_envelopes, edited
+from tests.kit.wires import json_element
 
 PADDING = b" " * MIN_BODY
 SUBJECT = Subject(

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.service import models
-from tests.service.conftest import FORMS
-from tests.service.message_strategies import Messages
-from tests.service.strategies import (
+from tests.kit import models
+from tests.kit.message_strategies import Messages
+from tests.kit.service import FORMS
+from tests.kit.strategies import (
     DATATYPES,
     METHODS,
     Subject,
@@ -27,7 +27,7 @@ from tests.service.strategies import (
     mutated,
     paths,
 )
-from tests.service.wires import CONTENTS, NUMPY, error_message, exact, pack, unpack
+from tests.kit.wires import CONTENTS, NUMPY, error_message, exact, pack, unpack
 
 LIMIT = 100_000
 INFER = "/v2/models/test/infer"

@@ -19,7 +19,7 @@ from app.codecs import (
 )
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
-from tests.service.conftest import FORMS
+from tests.kit.service import FORMS
 from tests.service.protocol.roundtrips import (
     NO_JSON,
     WAYS,

@@ -25,7 +25,7 @@ from app.api import (
     ResponseOutput,
 )
 from app.protocol.datatypes import DATATYPES
-from tests.service import models
+from tests.kit import models
 from tests.service.rest.test_validation import GOOD, INFER, bodies
 
 NUMBERS = {

@@ -13,15 +13,15 @@ import pytest
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
 from app.rest.request_reader import MEMBERS, PIECE, decompress
-from tests.service import models
-from tests.service.cases import (
+from tests.kit import models
+from tests.kit.cases import (
     ACCEPTED,
     CONTENT_TYPES,
     NOT_ACCEPTED,
     UNKNOWN_CODINGS,
 )
+from tests.kit.wires import error_message
 from tests.service.rest.requests import BODY, GOOD, INFER, LIMIT
-from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)

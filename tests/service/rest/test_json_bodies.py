@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
-from tests.service.cases import (
+from tests.kit import models
+from tests.kit.cases import (
     ELEMENTS,
     INSTEAD,
     INVALID_ELEMENTS,
@@ -18,8 +18,8 @@ from tests.service.cases import (
     NO_JSON,
     NO_NUMBERS,
 )
+from tests.kit.wires import error_message
 from tests.service.rest.requests import BODY, GOOD, INFER
-from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)

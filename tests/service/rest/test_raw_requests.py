@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from app.protocol.types import InferenceResponse, MetadataTensor
-from tests.service import models
+from tests.kit import models
+from tests.kit.wires import error_message
 from tests.service.rest.requests import INFER
-from tests.service.wires import error_message
 
 RAW = {"Inference-Header-Content-Length": "0"}
 IMAGE = bytes(range(256))  # not UTF-8

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.wires import error_message
 from tests.service.rest.requests import GOOD, INFER
-from tests.service.wires import error_message
 
 
 @pytest.fixture(autouse=True)

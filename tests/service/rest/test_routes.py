@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
+from tests.kit.wires import error_message
 from tests.service.rest.requests import GOOD, INFER
-from tests.service.wires import error_message
 
 GETS = [
     "/v2",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import models
+from tests.kit import models
 
 INFER = "/v2/models/test/infer"
 GOOD: dict[str, Any] = {

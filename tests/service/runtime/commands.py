@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.service.processes import Running, free_ports
+from tests.kit.processes import Running, free_ports
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.service.processes import Running, gunicorn
+from tests.kit.processes import Running, gunicorn
 from tests.service.runtime.raw_client import FEW, LIMIT, ROOT
 
 

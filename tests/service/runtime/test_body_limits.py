@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.processes import Running, gunicorn, wait_for, workers
+from tests.kit.processes import Running, gunicorn, wait_for, workers
 from tests.service.runtime.raw_client import (
     FEW,
     LIMIT,

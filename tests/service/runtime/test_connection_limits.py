@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.service.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
 from tests.service.runtime.raw_client import (
     CHUNKED,
     FEW,

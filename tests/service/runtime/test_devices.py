@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import Running, gunicorn, python_path, wait_for, workers
+from tests.kit.processes import Running, gunicorn, python_path, wait_for, workers
+from tests.kit.waiting_client import BOTH
+from tests.kit.wires import Grpc
 from tests.service.runtime.commands import ROOT, post_on_new_connection, start
-from tests.service.runtime.waiting_client import BOTH
-from tests.service.wires import Grpc
 
 APP = "tests.service.library_apps:visible_device()"
 DEVICES = ["0", "GPU-8932f937"]

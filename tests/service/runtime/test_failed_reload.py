@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import gunicorn, wait_for, workers
+from tests.kit.processes import gunicorn, wait_for, workers
+from tests.kit.waiting_client import ROOT
 from tests.service.runtime.test_preload import APP, Served
-from tests.service.runtime.waiting_client import ROOT
 
 FAILED = (
     "New worker failed to start: load() failed: RuntimeError: broken. Keeping the current workers"

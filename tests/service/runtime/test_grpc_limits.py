@@ -14,9 +14,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from grpc_service.messages import ModelInferRequest
 from grpc_service.pool import MAX_STREAMS
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.kit.processes import Running, gunicorn, wait_for
+from tests.kit.scrapes import scrape
 from tests.service.runtime.raw_client import PATIENCE, ROOT, Client, is_served
-from tests.service.scrapes import scrape
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 

@@ -13,9 +13,9 @@ from email.utils import formatdate
 
 import pytest
 
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.kit.processes import Running, gunicorn, wait_for
+from tests.kit.wires import Grpc
 from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, start, tensor
-from tests.service.wires import Grpc
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.service.processes import gunicorn, wait_for
-from tests.service.runtime.waiting_client import ROOT
+from tests.kit.processes import gunicorn, wait_for
+from tests.kit.waiting_client import ROOT
 
 # Longer than the tests wait for a shutdown.
 SETTINGS = {"PRELOAD_MODEL": "on", "WORKERS": 2, "SHUTDOWN_TIMEOUT_SECONDS": 3600}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import (
+from tests.kit.processes import (
     READY_SECONDS,
     Running,
     free_ports,
@@ -23,8 +23,8 @@ from tests.service.processes import (
     wait_for,
     workers,
 )
-from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, is_live
-from tests.service.wires import Grpc, Response
+from tests.kit.waiting_client import BOTH, ROOT, Client, Load, is_live
+from tests.kit.wires import Grpc, Response
 
 APP = "tests.service.apps:versioned()"
 MODEL_BYTES = 64 * 2**20

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import Running, wait_for, workers
-from tests.service.runtime.waiting_client import BOTH, ROOT, is_live, serve
+from tests.kit.processes import Running, wait_for, workers
+from tests.kit.waiting_client import BOTH, ROOT, is_live, serve
 
 
 def test_probe_command(stack: ExitStack, tmp_path: Path) -> None:

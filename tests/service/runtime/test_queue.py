@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app.protocol.types import InferenceRequest, RequestInput
-from tests.service.processes import wait_for
-from tests.service.runtime.waiting_client import BOTH, MICROSECONDS, begin_to_wait, serve
-from tests.service.wires import Rest
+from tests.kit.processes import wait_for
+from tests.kit.waiting_client import BOTH, MICROSECONDS, begin_to_wait, serve
+from tests.kit.wires import Rest
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -51,7 +51,7 @@ def test_expired_request_never_runs(
 def test_rejects_malformed_timeout(stack: ExitStack, tmp_path: Path, timeout: Any) -> None:
     """A `timeout` that is negative or not an integer is rejected."""
     from app import create_app
-    from tests.service import models
+    from tests.kit import models
 
     response = Rest(create_app(module=models.echo("FP32", [-1])).test_client()).infer(
         [("x", "FP32", [1], [1.0])], parameters={"timeout": timeout}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import free_ports, gunicorn, started, wait_for, workers
-from tests.service.runtime.waiting_client import BOTH, ROOT, Client, Load, serve
+from tests.kit.processes import free_ports, gunicorn, started, wait_for, workers
+from tests.kit.waiting_client import BOTH, ROOT, Client, Load, serve
 
 
 def test_shutdown_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:

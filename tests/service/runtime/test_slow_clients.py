@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import Running, gunicorn, wait_for
+from tests.kit.processes import Running, gunicorn, wait_for
 from tests.service.runtime.raw_client import (
     CHUNKED,
     FEW,

@@ -12,10 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.service.processes import free_ports, wait_for
-from tests.service.projects import edit, make_project
+from tests.kit.processes import free_ports, wait_for
+from tests.kit.projects import edit, make_project
+from tests.kit.wires import Grpc
 from tests.service.runtime.commands import ROOT, start
-from tests.service.wires import Grpc
 
 
 @contextmanager

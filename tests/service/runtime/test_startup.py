@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.service.processes import gunicorn, python_path, wait_for, workers
+from tests.kit.processes import gunicorn, python_path, wait_for, workers
 from tests.service.runtime.commands import ROOT, post_on_new_connection, start
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.service.processes import gunicorn, wait_for, workers
+from tests.kit.processes import gunicorn, wait_for, workers
+from tests.kit.scrapes import scrape
+from tests.kit.waiting_client import BOTH, Client, Load
+from tests.kit.wires import Grpc
 from tests.service.runtime.commands import ROOT, post_on_new_connection, start
-from tests.service.runtime.waiting_client import BOTH, Client, Load
-from tests.service.scrapes import scrape
 from tests.service.stuck_app import HOLDING_GIL, STUCK
-from tests.service.wires import Grpc
 
 
 def serve(stack: ExitStack, folder: Path, **settings: Any) -> Client:

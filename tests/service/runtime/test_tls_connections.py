@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.service.processes import Running, gunicorn
+from tests.kit.processes import Running, gunicorn
 from tests.service.runtime.raw_client import FEW, HALVES, ROOT, SLOW, SMALL, Client, request_of
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import free_ports, started, wait_for, workers
-from tests.service.projects import edit, make_project
-from tests.service.runtime.waiting_client import BOTH, is_live, serve
+from tests.kit.processes import free_ports, started, wait_for, workers
+from tests.kit.projects import edit, make_project
+from tests.kit.waiting_client import BOTH, is_live, serve
 
 UNLOAD = """def unload(model):
     print(f"unloaded {model}")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from app.server.shared_state import PLACES, READY, STARTING, STOPPING, SharedState
-from tests.service.processes import gunicorn, python_path, wait_for, workers
-from tests.service.projects import edit, make_project
-from tests.service.runtime.waiting_client import ROOT, serve
+from tests.kit.processes import gunicorn, python_path, wait_for, workers
+from tests.kit.projects import edit, make_project
+from tests.kit.waiting_client import ROOT, serve
 
 
 def test_state_of_a_worker_never_goes_back() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.service.processes import Running, gunicorn, python_path, wait_for
+from tests.kit.processes import Running, gunicorn, python_path, wait_for
+from tests.kit.wires import Grpc
 from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, tensor
-from tests.service.wires import Grpc
 
 
 def grpc_workers(service: Running) -> set[int]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from wsgiref.validate import validator
 
 from app.server import connection
-from tests.service.processes import wait_for
-from tests.service.server.standalone import Environ, StartResponse, describe, echo, respond, seen
+from tests.kit.processes import wait_for
+from tests.kit.standalone import Environ, StartResponse, describe, echo, respond, seen
 
 TYPE = ("Content-Type", "text/plain")
 LARGE = 2**25  # more than the buffers of two sockets, and more than the bodies of all threads

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.service.processes import Running
-from tests.service.server.standalone import (
+from tests.kit.processes import Running
+from tests.kit.standalone import (
     start,
 )
 from tests.service.server.wsgi_client import APP

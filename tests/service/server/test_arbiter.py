@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import Running, wait_for, workers
-from tests.service.server.standalone import ROOT, SECONDS, exchange, read_replies, start
+from tests.kit.processes import Running, wait_for, workers
+from tests.kit.standalone import ROOT, SECONDS, exchange, read_replies, start
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.http_fuzz import Campaign, find_crashes
-from tests.service.server.standalone import start
+from tests.kit.standalone import start
 
 STREAMS, SEED, CONNECTIONS, SECONDS = 2000, 1, 4, 60
 

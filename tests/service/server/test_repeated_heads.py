@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.server.request_parser import MAX_HEADS
-from tests.service.processes import Running
-from tests.service.server.standalone import connect, read_all, read_replies, start
+from tests.kit.processes import Running
+from tests.kit.standalone import connect, read_all, read_replies, start
 
 HEAD = b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nX-Id: 1\r\nContent-Length: 5\r\n\r\n"
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

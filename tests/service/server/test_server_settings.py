@@ -17,8 +17,8 @@ import pytest
 from gunicorn.config import KNOWN_SETTINGS
 
 from app.server.worker import IGNORED_SETTINGS
-from tests.service.processes import Running, wait_for, workers
-from tests.service.server.standalone import ROOT, connect, exchange, read_all, read_replies, start
+from tests.kit.processes import Running, wait_for, workers
+from tests.kit.standalone import ROOT, connect, exchange, read_all, read_replies, start
 
 README = ROOT / "app" / "server" / "README.md"
 LINE, FIELDS, FIELD = 100, 3, 50

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.service.processes import Running
-from tests.service.reviewed_messages import check_messages
-from tests.service.server.h11_requests import SeenRequest, parse_with_h11
-from tests.service.server.malformed_streams import STREAMS, Stream
-from tests.service.server.standalone import Reply, exchange, read_replies, start
+from tests.kit.h11_requests import SeenRequest, parse_with_h11
+from tests.kit.malformed_streams import STREAMS, Stream
+from tests.kit.processes import Running
+from tests.kit.reviewed_messages import check_messages
+from tests.kit.standalone import Reply, exchange, read_replies, start
 
 FOLLOWER = b"GET /follower HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 # A longer stream is not sent byte by byte, but in pieces of a prime number of bytes.

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.processes import Running
-from tests.service.server.standalone import (
+from tests.kit.processes import Running
+from tests.kit.standalone import (
     SECONDS,
     connect,
     exchange,

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.processes import Running, wait_for, workers
-from tests.service.server.applications import LARGE
-from tests.service.server.standalone import (
+from tests.kit.processes import Running, wait_for, workers
+from tests.kit.standalone import (
     MAX_BODY_BYTES,
     connect,
     exchange,
@@ -24,6 +23,7 @@ from tests.service.server.standalone import (
     read_replies,
     start,
 )
+from tests.service.server.applications import LARGE
 from tests.service.server.wsgi_client import APP, get, keeps_alive, read_seen, request
 
 EVICTED = "exceed the memory limit by "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.service.processes import Running
-from tests.service.server.standalone import (
+from tests.kit.processes import Running
+from tests.kit.standalone import (
     Reply,
     exchange,
     read_replies,

@@ -14,7 +14,7 @@ import pytest
 from app.protocol.datatypes import DATATYPES
 from app.protocol.envelope import REQUEST, REQUEST_INPUT
 from app.protocol.types import MetadataTensor
-from tests.service import models
+from tests.kit import models
 
 ROOT = Path(__file__).parents[3]
 SERVICE, MODEL = "/v2/docs/openapi.json", "/v2/models/test/docs/openapi.json"
@@ -220,7 +220,7 @@ def test_unused_description_is_not_loaded() -> None:
     code = """if True:
         import sys
         from app import create_app
-        from tests.service import models
+        from tests.kit import models
         client = create_app(module=models.two_by_two()).test_client()
         loaded = lambda: {"app.ui.openapi", "flask_swagger_ui"} & sys.modules.keys()
         print(loaded(), client.get("/v2/models/test/docs").status_code, loaded())

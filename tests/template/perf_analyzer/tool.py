@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.service.processes import Running
-from tests.template.environments import LOCAL, ROOT, make_environment, run
+from tests.kit.environments import LOCAL, ROOT, make_environment, run
+from tests.kit.processes import Running
 
 LIBRARY, PACKAGE = "libb64.so.0d", "libb64-0d"
 CACHE = ROOT / ".cache" / PACKAGE

@@ -9,7 +9,7 @@ from contextlib import closing
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
 
 class Scrape:

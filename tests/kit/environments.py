@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CLIENTS = Path(__file__).parent / "clients"
+CLIENTS = ROOT / "tests/template/clients"
 # Without this, clients send requests to 127.0.0.1 through a proxy that the environment sets.
 LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
@@ -96,7 +96,7 @@ def make_mlserver() -> Path:
     if python is None:
         pytest.fail("Cannot install MLServer: no python3.12 or python3.11 on PATH")
     return make_environment(
-        "mlserver", Path(__file__).parent / "mlserver_codecs" / "requirements.txt", python
+        "mlserver", ROOT / "tests/template/mlserver_codecs/requirements.txt", python
     )
 
 

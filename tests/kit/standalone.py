@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from app.server.worker import Worker
-from tests.service.processes import Running, free_ports, started
+from tests.kit.processes import Running, free_ports, started
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 MAX_BODY_BYTES = 2**20
 SECONDS = 60
 

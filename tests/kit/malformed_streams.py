@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.service.server.standalone import MAX_BODY_BYTES
+from tests.kit.standalone import MAX_BODY_BYTES
 
 CHUNKED = b"Transfer-Encoding: chunked"
 INNER = b"GET /inner HTTP/1.1\r\nHost: x\r\n\r\n"

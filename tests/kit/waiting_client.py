@@ -17,10 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app.protocol.types import InferenceRequest
 from grpc_service.converters import write_request
-from tests.service.processes import Running, gunicorn, wait_for
-from tests.service.wires import KINDS, Grpc
+from tests.kit.processes import Running, gunicorn, wait_for
+from tests.kit.wires import KINDS, Grpc
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 BOTH = ["rest", "grpc"]
 MICROSECONDS = 10**6
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tests.service.wires import pack
+from tests.kit.wires import pack
 
 # Some values of every datatype, including its limits.
 VALUES: dict[str, list] = {

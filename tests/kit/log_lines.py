@@ -14,9 +14,9 @@ import grpc
 
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service.converters import write_request
-from tests.service.processes import Running
+from tests.kit.processes import Running
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FORMATS = ["text", "json"]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 

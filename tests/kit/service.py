@@ -1,0 +1,82 @@
+"""A service of any small model in this process, with a client for each of the four forms of a request."""
+
+from threading import Lock
+from typing import Any
+
+import grpc
+from flask import Flask
+
+from app import create_app
+from app.config.settings import Settings
+from grpc_service.server import Server
+from tests.kit.wires import Grpc, Rest
+
+FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
+
+
+class Service:
+    """One model over both protocols, with clients by the name of their form. The gRPC server starts on first use."""
+
+    def __init__(self, module: Any, settings: Settings):
+        self.settings = settings
+        self.app: Flask = create_app(settings, module)
+        self.plane = self.app.extensions["service"].plane
+        self.client = self.app.test_client()
+        self.forms = Forms(self)
+        self.starting = Lock()  # several threads of a test may need the server first
+        self._server: Server | None = None
+        self._channel: grpc.Channel | None = None
+
+    @property
+    def server(self) -> Server:
+        with self.starting:
+            if self._server is None:
+                self._server = Server(
+                    self.plane, self.settings, self.app.extensions["service"].metrics.statistics
+                )
+                self._server.start()
+            return self._server
+
+    @property
+    def channel(self) -> grpc.Channel:
+        server = self.server
+        with self.starting:
+            if self._channel is None:
+                unlimited = [
+                    ("grpc.max_receive_message_length", -1),
+                    ("grpc.max_send_message_length", -1),
+                ]
+                self._channel = grpc.insecure_channel(
+                    f"{self.settings.host}:{server.port}", unlimited
+                )
+            return self._channel
+
+    @property
+    def rest(self) -> Rest:
+        return self.forms["rest json"]
+
+    @property
+    def grpc(self) -> Grpc:
+        return self.forms["grpc typed"]
+
+    def close(self) -> None:
+        if self._channel:
+            self._channel.close()
+        if self._server:
+            self._server.close(self.settings.shutdown_timeout_seconds)
+
+
+class Forms(dict[str, Any]):
+    """The clients of a service, created on first use."""
+
+    def __init__(self, service: "Service"):
+        super().__init__()
+        self.service = service
+
+    def __missing__(self, form: str) -> Any:
+        transport, _, kind = form.partition(" ")
+        if transport == "rest":
+            self[form] = Rest(self.service.client, binary=kind == "binary")
+        else:
+            self[form] = Grpc(self.service.channel, raw=kind == "raw")
+        return self[form]
