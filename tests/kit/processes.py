@@ -21,6 +21,8 @@ from typing import Any
 
 import grpc
 
+from tests.kit.wires import Grpc
+
 READY_SECONDS = 60
 STOP_SECONDS = 60
 MARKS_AT_MOST = 64
@@ -231,3 +233,35 @@ def free_ports(count: int) -> list[int]:
     while len(marks) > MARKS_AT_MOST:
         marks.popleft().close()
     return found
+
+
+def stop_new_service(master: int) -> None:
+    """Stop a master that is not a child of this process, and wait until it has ended."""
+    os.kill(master, signal.SIGTERM)
+    wait_for(lambda: has_ended(master))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextmanager
+def standalone_grpc(root: Path) -> Iterator[Grpc]:
+    """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
+    (port,) = free_ports(1)
+    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpc_service"], cwd=root, env=environment
+    ) as process:
+        try:
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                grpc.channel_ready_future(channel).result(60)
+                client = Grpc(channel)
+                wait_for(lambda: client.call("ServerReady").ready)
+                yield client
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0

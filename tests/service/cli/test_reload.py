@@ -14,9 +14,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kit.processes import Running, free_ports, started, wait_for, workers
+from tests.kit.processes import Running, free_ports, started, stop_new_service, wait_for, workers
 from tests.kit.projects import PREDICT, command, edit, make_project
-from tests.service.runtime.test_shutdown import stop_new_service
 
 LAST_LINE = len(PREDICT.splitlines())
 

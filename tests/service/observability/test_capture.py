@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
-from tests.kit.processes import Running, gunicorn, wait_for, workers
+from tests.kit.processes import Running, gunicorn, standalone_grpc, wait_for, workers
 from tests.kit.scrapes import scrape
 from tests.kit.wires import Grpc
 from tests.service.observability.metric_requests import ROOT, post, settled
-from tests.service.runtime.test_standalone_grpc import standalone_grpc
 
 APP = "tests.service.observability.doubling:app()"
 DROPPED = "inference_captures_dropped_total"

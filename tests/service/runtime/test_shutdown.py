@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from contextlib import ExitStack
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.processes import free_ports, gunicorn, started, wait_for, workers
+from tests.kit.processes import free_ports, gunicorn, started, stop_new_service, wait_for, workers
 from tests.kit.waiting_client import BOTH, ROOT, Client, Load, serve
 
 
@@ -65,16 +64,3 @@ def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) ->
         stop_new_service(new_service)
         wait_for(lambda: workers(service) == old)
     assert [client.infer(protocol, "later") for protocol in BOTH for _ in range(3)] == ["ok"] * 6
-
-
-def stop_new_service(master: int) -> None:
-    """Stop a master that is not a child of this process, and wait until it has ended."""
-    os.kill(master, signal.SIGTERM)
-    wait_for(lambda: has_ended(master))
-
-
-def has_ended(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 
-from tests.kit.processes import free_ports, wait_for
+from tests.kit.processes import standalone_grpc
 from tests.kit.projects import edit, make_project
-from tests.kit.wires import Grpc
 from tests.service.runtime.commands import ROOT, start
-
-
-@contextmanager
-def standalone_grpc(root: Path) -> Iterator[Grpc]:
-    """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
-    (port,) = free_ports(1)
-    environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "grpc_service"], cwd=root, env=environment
-    ) as process:
-        try:
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                grpc.channel_ready_future(channel).result(60)
-                client = Grpc(channel)
-                wait_for(lambda: client.call("ServerReady").ready)
-                yield client
-        finally:
-            process.terminate()
-        assert process.wait(60) == 0
-
 
 WASTEFUL = """import os
 
