@@ -71,7 +71,10 @@ def wrk(
         *options,
     ]
     scheme = "https" if case.is_secure else "http"
-    said = run([*command, f"{scheme}://{address}{case.path}", "--", str(folder / "body")])
+    arguments = [str(folder / "body")]
+    if case.has_tracing_headers:
+        arguments.append("tracing")
+    said = run([*command, f"{scheme}://{address}{case.path}", "--", *arguments])
     rate, p50, p99, failed = re.findall(r"^row (\S+) (\S+) (\S+) (\S+)$", said, re.MULTILINE)[0]
     return Row(float(rate), float(p50), float(p99), int(failed))
 

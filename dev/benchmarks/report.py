@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from dev.benchmarks.cases import CASES, Case
@@ -21,6 +22,7 @@ OURS, BARE = "this service", "bare"
 OTHERS = ["MLServer", "KServe", "Triton", "BentoML", BARE]
 LEGEND = """Each cell has the requests per second, the latency in ms as (p50 / p99), and the CPU time of the server per
 request in µs. The columns *times* have the rate of this service divided by that of the other server."""
+LABEL_WIDTH = 14  # characters, in the plot
 TITLES = {case.name: case.title for case in CASES}
 
 
@@ -158,7 +160,9 @@ class Results:
         axes.set_yscale("log")
         axes.axhline(1, color="black", linewidth=0.8)
         axes.set_xticks(
-            range(len(self.rows)), [f"{case}\n{TITLES[case]}" for case in self.rows], fontsize=7
+            range(len(self.rows)),
+            [f"{case}\n{fill(TITLES[case], LABEL_WIDTH)}" for case in self.rows],
+            fontsize=7,
         )
         axes.set_ylabel("requests per second, times the other server's")
         axes.set_title(

@@ -7,7 +7,7 @@ import ssl
 
 import grpc
 
-from dev.benchmarks.cases import Case
+from dev.benchmarks.cases import Case, tracing_headers
 from tests.kit.processes import Running
 
 TIMEOUT_SECONDS = 300  # torch.compile() can take minutes
@@ -29,7 +29,10 @@ class Unsupported(Exception):
 
 def send_http_request(case: Case, address: str) -> Answer:
     connection = connect(address, case.is_secure)
-    connection.request("POST", case.path, case.body, case.headers)
+    headers = case.headers
+    if case.has_tracing_headers:
+        headers = headers | tracing_headers()
+    connection.request("POST", case.path, case.body, headers)
     response = connection.getresponse()
     body, given = response.read(), dict(response.getheaders())
     connection.close()

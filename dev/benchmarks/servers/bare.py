@@ -18,7 +18,10 @@ from dev.benchmarks import cases
 
 
 def flask_app() -> Flask:
-    """Return an application that sends constant responses to S1, S2 and M1, and the received bytes to B1."""
+    """Return an application with a route for each model.
+
+    `linear` and `frame` return a constant. `echo` returns the body of the request.
+    """
     app = Flask(__name__, static_folder=None)
     answer = cases.S1_ANSWER
 
@@ -27,7 +30,8 @@ def flask_app() -> Flask:
         return Response(b"{}")
 
     @app.post("/v2/models/linear/infer")
-    def linear() -> Response:
+    @app.post("/v2/models/frame/infer")
+    def constant() -> Response:
         return Response(answer, content_type="application/json")
 
     @app.post("/v2/models/echo/infer")

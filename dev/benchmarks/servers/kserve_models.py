@@ -33,8 +33,15 @@ class Echo(Linear):
         return x
 
 
+class Frame(Linear):
+    async def predict(self, payload: InferRequest, *_: Any) -> InferResponse:
+        y = models.frame_scores(payload.as_dataframe())
+        output = InferOutput("y", list(y.shape), "FP64", y)
+        return InferResponse(payload.id or "1", self.name, [output])
+
+
 if __name__ == "__main__":
-    made = [Linear("linear"), Echo("echo")]
+    made = [Linear("linear"), Echo("echo"), Frame("frame")]
     for model in made:
         model.load()
     ModelServer().start(made)

@@ -1,7 +1,5 @@
 """The models in this repository's service, such as gunicorn 'dev.benchmarks.servers.ours:linear()'."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +9,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.api import MetadataTensor, ModelMetadata
 from dev.benchmarks.servers import models
 
 WAIT_SECONDS = 0.005
@@ -36,6 +34,28 @@ def sums() -> Flask:
         return models.sums(x)
 
     return create("sums", [-1, 10], [-1], predict)
+
+
+def frame() -> Flask:
+    """Return the model of a DataFrame.
+
+    Only its process imports pandas. The idle memory in the results is that of `linear`.
+    """
+    import pandas as pd
+
+    # pandas uses pyarrow for text if it is installed, as in this environment. The default project
+    # and the environments of the other servers do not contain pyarrow.
+    pd.set_option("mode.string_storage", "python")
+
+    def predict(model: None, frame: pd.DataFrame) -> np.ndarray:
+        return models.frame_scores(frame)
+
+    inputs = []
+    for column, datatype in models.COLUMNS.items():
+        content_type = "str" if datatype == "BYTES" else None
+        inputs.append(MetadataTensor(column, datatype, [-1, 1], content_type))
+    metadata = ModelMetadata("frame", "1", "pandas", inputs, [MetadataTensor("y", "FP64", [-1])])
+    return create_from(metadata, predict)
 
 
 def texts() -> Flask:
@@ -89,6 +109,12 @@ def create(
     metadata = ModelMetadata(
         name, "1", "numpy", tensors, [MetadataTensor("y", datatype, given, content_type)]
     )
-    return create_app(
-        module=SimpleNamespace(__name__=name, METADATA=metadata, load=lambda: None, predict=predict)
+    return create_from(metadata, predict)
+
+
+def create_from(metadata: ModelMetadata, predict: Callable[..., object]) -> Flask:
+    """Return the service's application with this model instead of app/predict.py."""
+    module = SimpleNamespace(
+        __name__=metadata.name, METADATA=metadata, load=lambda: None, predict=predict
     )
+    return create_app(module=module)

@@ -69,17 +69,23 @@ class Recipe:
     ready_path: str = "/v2/health/ready"
 
 
+def make_bentoml() -> Path:
+    """Return the Python of .venv-bentoml."""
+    return make_environment("bentoml", Path(__file__).parent / "bentoml" / "requirements.txt")
+
+
 # Each server starts as its documentation describes, with one worker. Settings are changed if that is faster.
+# The idle memory of a server is that of its first recipe, so recipes that need pandas come later.
 OURS = [
     Recipe("this service", f"-m gunicorn dev.benchmarks.servers.ours:{model}()", (model,))
-    for model in ("linear", "echo")
+    for model in ("linear", "echo", "frame")
 ]
 BARE = [
     Recipe(
         "bare",
         f"-m gunicorn --config /dev/null --worker-class gthread --threads 4 --keep-alive {settings.keepalive_seconds} "
         "--no-control-socket --bind 127.0.0.1:{http} dev.benchmarks.servers.bare:flask_app()",
-        ("linear", "echo"),
+        ("linear", "echo", "frame"),
         ("http",),
     ),
     Recipe("bare", "-m dev.benchmarks.servers.bare", ("linear", "echo"), ("grpc",)),
@@ -88,7 +94,7 @@ PEERS = [
     Recipe(
         "MLServer",
         "-m mlserver.cli.main start dev/benchmarks/servers/mlserver",
-        ("linear", "echo"),
+        ("linear", "echo", "frame"),
         make_python=make_mlserver,
         package="mlserver",
     ),
@@ -97,7 +103,7 @@ PEERS = [
         "-m dev.benchmarks.servers.kserve_models --http_port {http} --grpc_port {grpc} --enable_latency_logging false "
         "--grpc_max_send_message_length 67108864 --grpc_max_receive_message_length 67108864 "
         "--log_config_file dev/benchmarks/servers/kserve_log.yaml",
-        ("linear", "echo"),
+        ("linear", "echo", "frame"),
         make_python=make_clients,
         package="kserve",
     ),
@@ -109,11 +115,27 @@ PEERS = [
         package="nvidia-pytriton",
     ),
     Recipe(
+        "Triton",
+        "-m dev.benchmarks.servers.triton {http} {grpc} dev/benchmarks/servers/triton/frames",
+        ("frame",),
+        make_python=make_triton,
+        package="nvidia-pytriton",
+    ),
+    Recipe(
         "BentoML",
         "-m bentoml serve dev.benchmarks.servers.bentoml.service:Models --host 127.0.0.1 --port {http}",
         ("linear", "echo"),
         ("http",),
-        make_python=lambda: make_environment("bentoml", Path(__file__).parent / "bentoml" / "requirements.txt"),
+        make_python=make_bentoml,
+        package="bentoml",
+        ready_path="/readyz",
+    ),
+    Recipe(
+        "BentoML",
+        "-m bentoml serve dev.benchmarks.servers.bentoml.frames:Frames --host 127.0.0.1 --port {http}",
+        ("frame",),
+        ("http",),
+        make_python=make_bentoml,
         package="bentoml",
         ready_path="/readyz",
     ),

@@ -48,10 +48,28 @@ def rest_binary(name: str, x: np.ndarray, y: np.ndarray) -> BentoCase:
     return replace(made, content_type="application/octet-stream")
 
 
+def rest_frame(name: str) -> BentoCase:
+    """Return the request with the columns as a dict of lists."""
+    case = by_name[name]
+    inputs = json.loads(case.body)["inputs"]
+    columns = {tensor["name"]: tensor["data"] for tensor in inputs}
+    expected = models.frame_scores(columns)
+
+    def check(body: bytes, headers: dict[str, str]) -> None:
+        equal(json.loads(body)["y"], expected)
+
+    body = json.dumps({"x": columns}).encode()
+    return BentoCase(name, case.title, "http", case.model, body, check, route=case.model)
+
+
 by_name = {case.name: case for case in cases.CASES}
+S1 = rest_json("S1", cases.one, models.linear(cases.one))
 CASES = [
-    rest_json("S1", cases.one, models.linear(cases.one)),
+    S1,
+    replace(S1, name="U1", title=cases.U1.title, has_tracing_headers=True),
     rest_json("S2", cases.many, models.linear(cases.many)),
     rest_json("M1", cases.vector, cases.single),
     rest_binary("B1", cases.block, cases.block),
+    rest_frame("D1"),
+    rest_frame("D100"),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from mlserver import MLModel
-from mlserver.codecs import NumpyCodec
+from mlserver.codecs import NumpyCodec, PandasCodec
 from mlserver.types import InferenceRequest, InferenceResponse
 
 from dev.benchmarks.servers import models
@@ -29,3 +29,9 @@ class Echo(Linear):
 class Sums(Linear):
     def compute(self, x: np.ndarray) -> np.ndarray:
         return models.sums(x)
+
+
+class Frame(MLModel):
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        y = models.frame_scores(self.decode_request(payload, default_codec=PandasCodec))
+        return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("y", y)])
