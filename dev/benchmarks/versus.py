@@ -3,6 +3,9 @@
 Use it to measure the effect of a change: run `git worktree add ../before HEAD~1`, install the
 dependencies there, and compare. Each ratio compares two runs of the same round, so it does not
 depend on changes in the speed of the machine.
+
+The models and the requests are those of this checkout, for both services. An older checkout may not
+have them.
 """
 
 from __future__ import annotations
@@ -27,7 +30,6 @@ from dev.benchmarks.servers.start import ROOT
 from tests.kit.processes import Running, free_ports, started
 
 ALL = {case.name: case for case in (*CASES, S1_TLS)}
-NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
 
 
 @click.command(context_settings={"show_default": True})
@@ -48,9 +50,8 @@ NAMES = ("S1", "S1-tls", "S2", "G1", "G2", "B1", "M1")
     "--case",
     "names",
     multiple=True,
-    default=NAMES,
     type=click.Choice(list(ALL)),
-    help="Measure this case.",
+    help="Measure only this case.",
 )
 def main(
     other: Path,
@@ -62,7 +63,7 @@ def main(
 ) -> None:
     """Compare rate, latency and CPU time per request with the checkout in OTHER."""
     check_tools()
-    cases = [ALL[name] for name in names]
+    cases = [ALL[name] for name in names or ALL]
     server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
     ratios: dict[str, list[list[float]]] = {case.name: [] for case in cases}
     with ExitStack() as stack:
@@ -105,7 +106,7 @@ def main(
 def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -> Iterator[Running]:
     """Start the service of the checkout in `folder` on one core, with TLS if the case needs it.
 
-    `options` are options of gunicorn's command line.
+    The model is that of this checkout. `options` are options of gunicorn's command line.
     """
     http, grpc = free_ports(2)
     settings: dict[str, Any] = {
@@ -115,7 +116,6 @@ def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -
         "WORKERS": 1,
     }
     settings |= {"LOG_LEVEL": "WARNING", "SHUTDOWN_DELAY_SECONDS": 0, "PYTHONPATH": folder}
-    settings["GUNICORN_CMD_ARGS"] = options
     pinned = ["taskset", "-c", str(cpu)]
     command = [
         *pinned,
@@ -125,6 +125,9 @@ def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -
         f"dev.benchmarks.servers.ours:{case.model}()",
     ]
     with TemporaryDirectory() as temporary:
+        # The first directory of sys.path has only the package `dev`. All other packages are those of the checkout.
+        (Path(temporary) / "dev").symlink_to(ROOT / "dev")
+        settings["GUNICORN_CMD_ARGS"] = f"--pythonpath {temporary} {options}"
         if case.is_secure:
             pem = Path(temporary) / "certificate.pem"
             trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
