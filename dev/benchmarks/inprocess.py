@@ -1,7 +1,7 @@
 """Measure the CPU time of each case in one process, from request bytes to response bytes, without network and threads.
 
-The cases are those of make bench, and requests with many inputs (total), many texts (texts) and a
-DataFrame (columns). The last lines are conversions of 1 MiB of binary data.
+The cases are those of make bench, and requests with many inputs (total) and many texts (texts). The
+last lines are conversions of 1 MiB of binary data.
 
 python -m dev.benchmarks.inprocess [--case S1] [--profile]
 """
@@ -16,57 +16,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 import click
 import numpy as np
-import pandas as pd
 from flask import Flask
 
-from app import create_app
-from app.codecs import PandasCodec
 from app.config.resources import configure_malloc
 from app.inference.request_context import RequestContext
 from app.inference.validation import to_datatype
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import DATATYPES
-from app.protocol.types import MetadataTensor, ModelMetadata
 from app.rest.routes import HEADER_LENGTH_KEY
 from dev.benchmarks import growth
 from dev.benchmarks.cases import CASES, Case
 from dev.benchmarks.servers import bare, ours
-from dev.benchmarks.service import JSON
 from grpc_service.servicer import InferenceServicer
 
 INPUTS, TEXTS = 32, 2048
-FRAME = pd.DataFrame(
-    {**{f"number{place}": [0.5] for place in range(6)}, "text0": ["one"], "text1": ["two"]}
-)
 ROUNDS = 15
 ROUND_SECONDS = 0.1
-
-
-def columns() -> Flask:
-    """Return a model with the columns of FRAME as inputs."""
-
-    def predict(model: None, frame: pd.DataFrame) -> np.ndarray:
-        return frame["number0"].to_numpy()
-
-    inputs = [
-        MetadataTensor(each.name, each.datatype, [-1], each.parameters.get("content_type"))
-        for each in PandasCodec.encode_request(FRAME).inputs
-    ]
-    metadata = ModelMetadata("columns", "1", "pandas", inputs, [MetadataTensor("y", "FP64", [-1])])
-    module = SimpleNamespace(
-        __name__="columns", METADATA=metadata, load=lambda: None, predict=predict
-    )
-    return create_app(module=module)
-
-
-def columns_case() -> Case:
-    body, _ = PandasCodec.encode_request(FRAME).to_http(binary=False)
-    return Case("columns", JSON, "http", "columns", body, lambda *_: None)
 
 
 def over_rest(app: Flask, case: Case) -> Callable[[], object]:
@@ -148,16 +117,18 @@ def main(names: tuple[str, ...], profile: bool) -> None:
     apps = {
         "linear": ours.linear(),
         "echo": ours.echo(),
+        "frame": ours.frame(),
         "total": ours.total(INPUTS),
         "texts": ours.texts(),
     }
-    apps["columns"] = columns()
     click.echo(
         f"{'a constant Flask route':30}{micros(over_rest(bare.flask_app(), CASES[0])):10.1f} µs"
     )
-    more = [*growth.totals(INPUTS), *growth.texts(TEXTS), columns_case()]
+    more = [*growth.totals(INPUTS), *growth.texts(TEXTS)]
     for case in [*CASES, *(replace(case, name=case.model) for case in more)]:
         if names and case.name not in names:
+            continue
+        if case.has_tracing_headers:  # a WSGI environment is made once
             continue
         call = (over_rest if case.transport == "http" else over_grpc)(apps[case.model], case)
         click.echo(f"{case.name + ' ' + case.title:30}{micros(call):10.1f} µs")
