@@ -74,9 +74,14 @@ class Results:
         )
 
     def ratio(self, case: str, other: str) -> float | None:
-        """Return the rate of this service divided by that of another server."""
+        """Return the rate of this service divided by that of another server.
+
+        There is no ratio if the other server was too slow to complete a request in a round.
+        """
         servers = self.rows[case]
         if OURS not in servers or other not in servers:
+            return None
+        if not all(row.rate for row in servers[other]):
             return None
         return median(
             ours.rate / theirs.rate

@@ -17,9 +17,9 @@ def main(http_port: str, grpc_port: str, repository: str | Path = REPOSITORY) ->
     """Combine the Python backend with the stub for this Python version, and start the server."""
     package = Path(pytriton.__file__).parent / "tritonserver"
     backends = Path(sys.prefix) / "backends"
-    stub = package / "python_backend_stubs" / "{}.{}".format(*sys.version_info)
-    for source in package / "backends/python", stub:
-        shutil.copytree(source, backends / "python", dirs_exist_ok=True)
+    if not backends.exists():
+        make_backends(package, backends)
+
     options = {
         "model-repository": repository,
         "backend-directory": backends,
@@ -40,6 +40,15 @@ def main(http_port: str, grpc_port: str, repository: str | Path = REPOSITORY) ->
         *(f"--{name}={value}" for name, value in options.items()),
     ]
     os.execve(command[0], command, environment)
+
+
+def make_backends(package: Path, backends: Path) -> None:
+    """Write the directory `backends`. It never exists with only some of its files."""
+    incomplete = backends.with_name(f"backends-{os.getpid()}")
+    stub = package / "python_backend_stubs" / "{}.{}".format(*sys.version_info)
+    for source in package / "backends/python", stub:
+        shutil.copytree(source, incomplete / "python", dirs_exist_ok=True)
+    incomplete.rename(backends)
 
 
 if __name__ == "__main__":
