@@ -1,5 +1,5 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: docs clean-docs new values prose conformance fuzz chaos bench matrix audit example-locks
+.PHONY: docs clean-template new values prose optimizations fuzz chaos bench matrix audit example-locks
 
 # The tests start hundreds of processes that import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,17 +15,21 @@ $(VENV)/.docs: setup.cfg | $(VENV)/.serve
 	@$(INSTALL) --editable '.[docs]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.docs
+$(VENV)/.dev: $(VENV)/.docs $(VENV)/.conformance
+
+$(VENV)/.conformance: conformance/setup.py conformance/pyproject.toml $(wildcard protos/*.proto) | $(VENV)/.serve
+	@$(INSTALL) --editable ./conformance
+	@touch $@
 
 # A fresh environment shows all warnings again, and reads the code again.
 docs: $(VENV)/.docs  ## build the documentation site in docs/_build
 	$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --keep-going --conf-dir docs . docs/_build $(ARGS)
 	@echo "Open docs/_build/index.html"
 
-clean: clean-docs
+clean: clean-template
 
-clean-docs:
-	rm -rf docs/_build
+clean-template:
+	rm -rf docs/_build conformance/build conformance/*.egg-info conformance/oip_conformance/*.binpb
 
 new: $(VENV)/.dev  ## create a project next to this directory
 	$(BIN)/cookiecutter . --output-dir ..
@@ -49,11 +53,11 @@ $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
 LINTERS += 'ruff format --check' 'mypy conformance dev --follow-imports=silent'
 
-conformance: $(VENV)/.dev  ## run the protocol's cases without each optimization; ARGS=raw_tensors selects one
-	$(BIN)/python -m conformance.optimizations $(ARGS)
+optimizations: $(VENV)/.dev  ## run the conformance suite without each optimization; ARGS=raw_tensors selects one
+	$(BIN)/python -m tests.optimizations $(ARGS)
 
 fuzz: $(VENV)/.dev  ## send 200,000 generated requests to the service
-	$(BIN)/python -m conformance.fuzz $(ARGS)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 chaos: $(VENV)/.dev  ## inject faults under load and count lost requests
 	$(BIN)/python -m dev.chaos $(ARGS)

@@ -34,8 +34,9 @@ include_patterns = [
     "dev/benchmarks/results/*.md",
     "dev/chaos/README.md",
     "dev/chaos/results/*.md",
+    "dev/conformance/README.md",
     "conformance/README.md",
-    "conformance/fuzz/README.md",
+    "tests/fuzz/README.md",
 ]
 # Sphinx does not search these directories. Some are large, and others contain links to the rest.
 # Of the hidden ones, only .github has pages.

@@ -1,6 +1,6 @@
-"""Run the suite against this service, with each optimization disabled in turn and with gunicorn's own worker.
+"""Run the conformance suite against this service, with each optimization disabled in turn and with gunicorn's own worker.
 
-    python -m conformance.optimizations [NAME ...]
+    python -m tests.optimizations [NAME ...]
 
 By default, all variants run. The exit status is 1 if a case failed in a variant with this service's worker.
 """
@@ -49,7 +49,7 @@ def main(names: tuple[str, ...]) -> None:
 
 
 def run(environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Run the suite against the service with these environment variables, and return the cases."""
+    """Run the conformance suite against the service with these environment variables, and return the cases."""
     http, grpc = free_ports(2)
     settings = {
         "HOST": "127.0.0.1",
@@ -58,7 +58,7 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
         "MAX_REQUEST_BYTES": LIMIT,
         "WORKERS": 1,
     }
-    command = [sys.executable, "-m", "gunicorn", "conformance.servers.ours:create()"]
+    command = [sys.executable, "-m", "gunicorn", "tests.kit.echo:create()"]
     with (
         started(command, ROOT, {**settings, **environment}) as service,
         tempfile.TemporaryDirectory() as folder,
@@ -75,7 +75,7 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
             str(path),
         ]
         done = subprocess.run(
-            [sys.executable, "-m", "conformance", *options],
+            [sys.executable, "-m", "oip_conformance", *options],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -91,4 +91,4 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m conformance.optimizations")
+    main(prog_name="python -m tests.optimizations")

@@ -1,1 +1,1 @@
-"""Conformance tests for servers of the Open Inference Protocol v2 (docs/protocol.md): python -m conformance --help"""
+"""Conformance tests for servers of the Open Inference Protocol v2: oip-conformance --help"""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.client import Reply
-from conformance.outcomes import success
-from conformance.target import head
-from tests.kit.wires import Rest, pack
+from oip_conformance.client import Reply
+from oip_conformance.outcomes import success
+from oip_conformance.target import head
+from oip_conformance.wires import Rest, pack
 
 LENGTH = "Inference-Header-Content-Length"
 # Datatype, shape and elements by name, for requests that mix binary and JSON tensors.

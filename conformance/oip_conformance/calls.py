@@ -9,8 +9,8 @@ import grpc
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from conformance.client import SHOWN_BYTES, LastExchange, shown
-from grpc_service import messages
+from oip_conformance import messages
+from oip_conformance.client import SHOWN_BYTES, LastExchange, shown
 
 PARSED_BYTES_AT_MOST = 100_000
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.kit.wires import describe_response
+from oip_conformance.wires import describe_response
 
 TIMEOUT_SECONDS = 5.0
 SHOWN_BYTES = 500

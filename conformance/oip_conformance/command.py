@@ -1,31 +1,32 @@
-"""The command line of python -m conformance."""
+"""The command `oip-conformance`."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
 from collections.abc import Generator
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from app.version import __version__
-from conformance.addresses import InvalidTarget
-from conformance.client import TIMEOUT_SECONDS
-from conformance.model import NAME
-from conformance.origins import Origin
-from conformance.report import GROUPS, Report, name_of, new_case, place, rules_of
-from conformance.restart import restart, time_limit
-from conformance.target import TARGET, Target
+from oip_conformance import plugin as case_plugin
+from oip_conformance.addresses import InvalidTarget
+from oip_conformance.client import TIMEOUT_SECONDS
+from oip_conformance.model import NAME
+from oip_conformance.origins import RULES, Origin
+from oip_conformance.report import GROUPS, Report, name_of, new_case, place, rules_of
+from oip_conformance.restart import restart, time_limit
+from oip_conformance.target import TARGET, Target
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "protocol.md"
 OPTIONS = [
-    str(HERE),
+    str(HERE / "cases"),
     "-c",
     str(HERE / "pytest.ini"),
     "-qq",
@@ -50,7 +51,7 @@ RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 @click.option(
     "--grpc", "address", metavar="HOST:PORT", help="Address of gRPC, such as 127.0.0.1:8081"
 )
-@click.option("--model", default=NAME, help="Served name of the model in conformance/model.py.")
+@click.option("--model", default=NAME, help="Served name of the suite's model.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -112,7 +113,7 @@ def main(
 ) -> None:
     """Test a running server of the Open Inference Protocol v2 against the rules in docs/protocol.md.
 
-    The server must serve the model of conformance/model.py, as described in conformance/README.md.
+    The server must serve the model that the README of the suite describes.
     The exit status is 0 if no case failed. It is 1 if a case failed or killed the server, or if the
     run is partial. It is 2 if the server cannot be tested.
     """
@@ -133,7 +134,8 @@ def main(
         "origins": origins,
     }
     report = Report(
-        {"suite": __version__, "server": target.server, **requested_output}, target.last
+        {"suite": version("oip-conformance"), "server": target.server, **requested_output},
+        target.last,
     )
     with closing(target):
         run(Run(target, report, wanted, origins, case_timeout, restart_command))
@@ -146,14 +148,7 @@ def main(
 
 def known(rules: tuple[str, ...]) -> list[str]:
     """Return the requested rules and groups. Raise InvalidTarget if one is unknown."""
-    on_the_page = {
-        line.split("|")[1].strip()
-        for line in PAGE.read_text().splitlines()
-        if line.startswith("| ")
-    }
-    there = sorted(
-        (rule for rule in on_the_page if rule[:1] in GROUPS and rule[1:].isdigit()), key=place
-    )
+    there = sorted(RULES, key=place)
     wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
     for rule in wanted:
         if rule not in {*there, *GROUPS}:
@@ -165,8 +160,10 @@ def run(plugin: Run) -> None:
     """Run the cases until a signal arrives. Exit if pytest cannot run them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    # Plugins of the environment could change the cases.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     begun = time.monotonic()
-    code = pytest.main(OPTIONS, plugins=[plugin.report, plugin])
+    code = pytest.main(OPTIONS, plugins=[case_plugin, plugin.report, plugin])
     plugin.report.seconds = time.monotonic() - begun
     if code not in RUN:
         sys.exit(int(code))

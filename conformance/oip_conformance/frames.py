@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Any
 
-from conformance.client import TIMEOUT_SECONDS, LastExchange, shown
+from oip_conformance.client import TIMEOUT_SECONDS, LastExchange, shown
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.outcomes import expect
-from tests.kit.wires import Response
+from oip_conformance.outcomes import expect
+from oip_conformance.wires import Response
 
 
 def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import json
 import zlib
 from collections.abc import Callable
 
-from conformance.client import Http, Reply
-from conformance.outcomes import success
-from conformance.target import SMALL, head
+from oip_conformance.client import Http, Reply
+from oip_conformance.outcomes import success
+from oip_conformance.target import SMALL, head
 
 BODY = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
 LARGE = json.dumps(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.binary_requests import LENGTH
-from conformance.model import NAME
-from grpc_service.messages import ModelInferRequest
-from tests.kit.wires import sized
+from oip_conformance.binary_requests import LENGTH
+from oip_conformance.messages import ModelInferRequest
+from oip_conformance.model import NAME
+from oip_conformance.wires import sized
 
 HEAD = 512  # bytes for the rest of a request
 # The model returns this input as the output that is requested.

@@ -28,6 +28,8 @@ ECHOED: list[Declared] = [
     ("pairs", "FP32", [-1, 2]),
     ("column", "INT32", [-1, 1]),
 ]
+# Inputs with the datatype INT32, without "_in", by their number of dimensions.
+INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
 INPUTS = [
     *((f"{name}_in", datatype, shape) for name, datatype, shape in ECHOED),
     ("fail_in", "BYTES", [-1]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.client import Reply
-from tests.kit.wires import KINDS, Response
+from oip_conformance.client import Reply
+from oip_conformance.wires import KINDS, Response
 
 STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in KINDS.items()}}
 

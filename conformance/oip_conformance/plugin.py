@@ -1,4 +1,4 @@
-"""Fixtures: the server under test in its four forms, and skips for unsupported features."""
+"""Plugin for pytest that the cases need: the server under test in its four forms, and skips for unsupported features."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Http
-from conformance.target import FORMS, TARGET, Rest, Target
-from tests.kit.wires import Grpc
+from oip_conformance.client import Http
+from oip_conformance.target import TARGET, Rest, Target
+from oip_conformance.wires import FORMS, Grpc
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ import click
 import grpc
 import pytest
 
-from conformance.client import LastExchange
-from conformance.origins import Origin, origin_of
+from oip_conformance.client import LastExchange
+from oip_conformance.origins import Origin, origin_of
 
 GROUPS = {
     "R": "REST, and tensors of both transports",

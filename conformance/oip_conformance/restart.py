@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance.target import Target
+from oip_conformance.target import Target
 
 RESTART_SECONDS = 120
 POLL_SECONDS = 0.1

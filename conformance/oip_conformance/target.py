@@ -15,16 +15,14 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from conformance.addresses import InvalidTarget, check_addresses
-from conformance.calls import Recorder
-from conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
-from conformance.model import INPUTS, OUTPUTS, Declared, output_of
-from conformance.outcomes import members, text_of
-from grpc_service import messages
-from tests.kit import wires
-from tests.kit.wires import KINDS, Grpc, Response, Sent
+from oip_conformance import messages, wires
+from oip_conformance.addresses import InvalidTarget, check_addresses
+from oip_conformance.calls import Recorder
+from oip_conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
+from oip_conformance.model import INPUTS, OUTPUTS, Declared, output_of
+from oip_conformance.outcomes import members, text_of
+from oip_conformance.wires import KINDS, Grpc, Response, Sent
 
-FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 # Datatypes without typed contents on gRPC, which are optional in JSON.
 RAW_ONLY = ["FP16", "BF16"]
 CONNECT_SECONDS = 5
@@ -121,7 +119,7 @@ class Target:
         return status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
     def missing_tensors(self) -> list[str]:
-        """Return the tensors of conformance/model.py that the model's metadata does not list, if it lists any."""
+        """Return the tensors of model.py that the model's metadata does not list, if it lists any."""
         declared = {key: tensor_names(self.metadata.get(key)) for key in ("inputs", "outputs")}
         needed = [[name for name, *_ in self.supported(tensors)] for tensors in (INPUTS, OUTPUTS)]
         inputs = [
@@ -136,7 +134,7 @@ class Target:
         return inputs + outputs
 
     def supported(self, tensors: list[Declared]) -> list[Declared]:
-        """Return the tensors of conformance/model.py with a datatype that the server supports."""
+        """Return the tensors of model.py with a datatype that the server supports."""
         return [each for each in tensors if each[1] != "BF16" or not self.missing_feature("bf16")]
 
     def is_killed(self) -> bool:

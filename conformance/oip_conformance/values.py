@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tests.kit.wires import pack
+from oip_conformance.wires import pack
 
 # Some values of every datatype, including its limits.
 VALUES: dict[str, list] = {
@@ -22,6 +22,18 @@ VALUES: dict[str, list] = {
     "FP32": [25.12, -0.0],
     "FP64": [1.7976931348623157e308, 5e-324],
     "BYTES": [b"", "naïve 🌷".encode()],
+}
+
+# The lowest and highest integer of each datatype.
+RANGES = {
+    "INT8": (-(2**7), 2**7 - 1),
+    "INT16": (-(2**15), 2**15 - 1),
+    "INT32": (-(2**31), 2**31 - 1),
+    "INT64": (-(2**63), 2**63 - 1),
+    "UINT8": (0, 2**8 - 1),
+    "UINT16": (0, 2**16 - 1),
+    "UINT32": (0, 2**32 - 1),
+    "UINT64": (0, 2**64 - 1),
 }
 
 # Shape, JSON text of `data`, and the number of its elements, which are 1, 2, 3, 4 in order (R10).

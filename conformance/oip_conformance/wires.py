@@ -1,4 +1,4 @@
-"""Simple clients of both protocols in four forms. Of the service's code, they use only the gRPC messages.
+"""Simple clients of both protocols in four forms.
 
 REST JSON and gRPC typed send lists. REST binary and gRPC raw send bytes. All four return the same `Response`.
 """
@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 import numpy as np
 
-from grpc_service import messages
+from oip_conformance import messages
 
+FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 NUMPY = {
     "BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
     "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "BF16": "<f4", "FP32": "<f4", "FP64": "<f8",

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from conformance.fuzz.watch import children, resident
-from tests.kit.processes import Running, gunicorn
+from tests.kit.processes import Running, children, gunicorn, resident
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "dev.chaos.models:echo()"

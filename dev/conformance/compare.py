@@ -1,8 +1,8 @@
 """Test this service and other servers from PyPI against the rules. Write the results and docs/conformance.md.
 
-    python -m conformance.compare [NAME ...]
+    python -m dev.conformance.compare [NAME ...]
 
-By default, all servers are tested. The results are in conformance/results.
+By default, all servers are tested. The results are in dev/conformance/results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from conformance.tables import RESULTS, summarize, write_page
+from dev.conformance.tables import RESULTS, summarize, write_page
 from tests.kit.environments import ROOT, make_clients, make_mlserver, make_triton, version_in
 from tests.kit.processes import Running, free_ports, started
 
@@ -48,26 +48,26 @@ class Server:
 SERVERS = {
     "service": Server(
         "this service",
-        "-m gunicorn conformance.servers.ours:create()",
+        "-m gunicorn tests.kit.echo:create()",
         environment={"HOST": "127.0.0.1", "MAX_REQUEST_BYTES": LIMIT},
     ),
     "mlserver": Server(
         "MLServer",
-        "-m mlserver.cli.main start conformance/servers/mlserver",
+        "-m mlserver.cli.main start dev/conformance/servers/mlserver",
         package="mlserver",
         make_python=make_mlserver,
         environment={"MLSERVER_GRPC_MAX_MESSAGE_LENGTH": LIMIT},
     ),
     "kserve": Server(
         "KServe",
-        "-m conformance.servers.kserve_model --http_port {http} --grpc_port {grpc} "
+        "-m dev.conformance.servers.kserve_model --http_port {http} --grpc_port {grpc} "
         f"--grpc_max_receive_message_length {LIMIT}",
         package="kserve",
         make_python=make_clients,
     ),
     "triton": Server(
         "Triton",
-        "-m dev.benchmarks.servers.triton {http} {grpc} conformance/servers/triton",
+        "-m dev.benchmarks.servers.triton {http} {grpc} dev/conformance/servers/triton",
         package="nvidia-pytriton",
         make_python=make_triton,
         has_limit=False,
@@ -89,7 +89,9 @@ class Process:
             for prefix in ("", "MLSERVER_")
             for name, port in (("HTTP", http), ("GRPC", grpc))
         }
-        self.environment = {"PYTHONPATH": ROOT, **ports, **server.environment}
+        # The other servers do not have the suite in their environments. Its model needs no packages.
+        path = os.pathsep.join([str(ROOT), str(ROOT / "conformance")])
+        self.environment = {"PYTHONPATH": path, **ports, **server.environment}
         self.stack = stack
         self.running: Running
         self.shared_memory: set[str] = set()
@@ -144,7 +146,7 @@ def report_of(server: Server) -> dict[str, Any]:
             f"kill -HUP {os.getpid()} && sleep 1"  # until this process has received the signal
         )
         options = [*addresses, *limit, "--restart", restart, "--json", str(path)]
-        subprocess.run([sys.executable, "-m", "conformance", *options], cwd=ROOT, check=False)
+        subprocess.run([sys.executable, "-m", "oip_conformance", *options], cwd=ROOT, check=False)
         report: dict[str, Any] = json.loads(path.read_text())
     if not report["complete"]:
         raise click.ClickException(f"{server.title}: the server ended before the run was complete")
@@ -152,4 +154,4 @@ def report_of(server: Server) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m conformance.compare")
+    main(prog_name="python -m dev.conformance.compare")

@@ -1,6 +1,6 @@
-"""Write the tables of docs/conformance.md from the files in conformance/results.
+"""Write the tables of docs/conformance.md from the files in dev/conformance/results.
 
-python -m conformance.tables
+python -m dev.conformance.tables
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from conformance.origins import Origin
-from conformance.report import FAILURES, KILLED, OUTCOMES, place
+from oip_conformance.origins import Origin
+from oip_conformance.report import FAILURES, KILLED, OUTCOMES, place
 
 RESULTS = Path(__file__).with_name("results")
 REASONS = RESULTS / "reasons.toml"
-PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 TABLES = re.compile(r"(<!-- tables -->\n).*(<!-- end of tables -->)", re.DOTALL)
 ORDER = ["service", "mlserver", "kserve", "triton"]
 

@@ -24,7 +24,7 @@ def check(*options: Any, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def command(*options: Any) -> list[str]:
-    return [sys.executable, "-m", "conformance", *map(str, options)]
+    return [sys.executable, "-m", "oip_conformance", *map(str, options)]
 
 
 def address_options(service: Running) -> list[str]:

@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conformance.model import INPUTS, NAME
+from oip_conformance.model import INPUTS, NAME
+from tests.conformance import faulty_servers
+from tests.conformance.runs import address_options, check, command
 from tests.kit.environments import ROOT
 from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
-from tests.template import faulty_servers
-from tests.template.conformance_runs import address_options, check, command
 
 KILLING_CASE = "R1: datatypes are case-sensitive [rest json-fp32]"
 
@@ -44,7 +44,7 @@ def start_server(app: str) -> Iterator[Running]:
 
 def test_failures_are_reported(tmp_path: Path) -> None:
     """A failed case is reported by rule in the text output, the JSON, the JUnit XML and the exit status."""
-    with gunicorn(ROOT, "tests.template.faulty_servers:faulty_server()") as service:
+    with gunicorn(ROOT, "tests.conformance.faulty_servers:faulty_server()") as service:
         options = [
             "--rule",
             "R9",
@@ -82,7 +82,7 @@ def test_failures_are_reported(tmp_path: Path) -> None:
 
 def test_junit_report(tmp_path: Path) -> None:
     """The JUnit XML contains the server, the rules and the cases, and no details of the test runner."""
-    with gunicorn(ROOT, "tests.template.faulty_servers:faulty_server()") as service:
+    with gunicorn(ROOT, "tests.conformance.faulty_servers:faulty_server()") as service:
         check(*address_options(service), "--rule", "R9", "--junit", tmp_path / "cases.xml")
     text = (tmp_path / "cases.xml").read_text()
     suite = ElementTree.fromstring(text).find("testsuite")
@@ -116,7 +116,7 @@ def test_run_ends_when_server_is_killed(
     app: str, options: list[str], reason: str, tmp_path: Path
 ) -> None:
     """A server that stops working and is not restarted ends the run, and earlier results are kept."""
-    with start_server(f"tests.template.faulty_servers:{app}()") as service:
+    with start_server(f"tests.conformance.faulty_servers:{app}()") as service:
         reports = ["--json", tmp_path / "cases.json", "--junit", tmp_path / "cases.xml"]
         done = check(*address_options(service), "--rule", "R1", "--timeout", 1, *reports, *options)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -131,7 +131,7 @@ def test_run_ends_when_server_is_killed(
 
 def test_killed_server_is_restarted(tmp_path: Path) -> None:
     """After a case that kills the server, --restart starts it again, and the run continues."""
-    app, pid = "tests.template.faulty_servers:crashing_server()", tmp_path / "pid"
+    app, pid = "tests.conformance.faulty_servers:crashing_server()", tmp_path / "pid"
     # Without setsid, the server would also kill this process.
     restart = f"(exec setsid {sys.executable} -m gunicorn '{app}') & echo $! > {pid}"
     with start_server(app) as service:
@@ -155,7 +155,7 @@ def test_killed_server_is_restarted(tmp_path: Path) -> None:
 
 def test_case_that_waits_is_ended(tmp_path: Path) -> None:
     """A case that takes longer than --case-timeout fails, and the run continues."""
-    with start_server("tests.template.faulty_servers:waiting_server()") as service:
+    with start_server("tests.conformance.faulty_servers:waiting_server()") as service:
         limits = ["--timeout", 60, "--case-timeout", 2]
         done = check(*address_options(service), *limits, *r1_options(tmp_path))
     assert done.returncode == 1, done.stdout + done.stderr
@@ -181,7 +181,7 @@ def check_complete_report(folder: Path, counts: dict[str, int]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_keeps_results(number: signal.Signals, tmp_path: Path) -> None:
     """After SIGINT or SIGTERM, the results so far are kept and marked as partial."""
-    with start_server("tests.template.faulty_servers:hanging_server()") as service:
+    with start_server("tests.conformance.faulty_servers:hanging_server()") as service:
         options = ["--rule", "R1", "--timeout", 60, "--json", tmp_path / "cases.json"]
         run = subprocess.Popen(
             command(*address_options(service), *options),
@@ -217,7 +217,7 @@ def check_partial_report(folder: Path) -> None:
 def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> None:
     """A server with invalid metadata at GET /v2 fails R4. The other rules are still checked."""
     with gunicorn(
-        ROOT, f"tests.template.faulty_servers:fixed_response_server('/v2', {text!r})"
+        ROOT, f"tests.conformance.faulty_servers:fixed_response_server('/v2', {text!r})"
     ) as service:
         done = check(
             *address_options(service), "--rule", "R2,R4,B7,T", "--json", tmp_path / "cases.json"
@@ -230,7 +230,7 @@ def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> Non
 
 def test_minimal_metadata_passes() -> None:
     """R6: a server passes without versions, parameters and properties in the model metadata."""
-    with gunicorn(ROOT, "tests.template.faulty_servers:minimal_metadata_server()") as service:
+    with gunicorn(ROOT, "tests.conformance.faulty_servers:minimal_metadata_server()") as service:
         done = check(*address_options(service), "--rule", "R6")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -241,7 +241,7 @@ def test_missing_tensors_are_reported() -> None:
     metadata = json.dumps({"name": NAME, "inputs": inputs, "outputs": []})
     with gunicorn(
         ROOT,
-        f"tests.template.faulty_servers:fixed_response_server('/v2/models/{NAME}', {metadata!r})",
+        f"tests.conformance.faulty_servers:fixed_response_server('/v2/models/{NAME}', {metadata!r})",
     ) as service:
         done = check(*address_options(service), "--rule", "R13")
     assert done.stderr == "the model lacks: fp16_in, cube_in\n"

@@ -1,4 +1,4 @@
-"""Entry point: python -m conformance.fuzz --requests 200000"""
+"""Entry point: python -m tests.fuzz --requests 200000"""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import click
 
-from conformance.fuzz.campaign import play
-from conformance.fuzz.judge import LIMIT, log_faults
-from conformance.fuzz.openapi import COMMAND, run_schemathesis
-from conformance.fuzz.report import Report
-from conformance.fuzz.rounds import Result
-from conformance.fuzz.watch import Watch
+from tests.fuzz.campaign import play
+from tests.fuzz.judge import LIMIT, log_faults
+from tests.fuzz.openapi import COMMAND, run_schemathesis
+from tests.fuzz.report import Report
+from tests.fuzz.rounds import Result
+from tests.fuzz.watch import Watch
 from tests.kit.processes import Running, gunicorn
 
 ROOT = Path(__file__).parents[2]
-APP = "conformance.servers.ours:create()"
+APP = "tests.kit.echo:create()"
 FAULTS_AT_MOST = 10
 
 
@@ -44,7 +44,7 @@ FAULTS_AT_MOST = 10
     help="Also send requests of schemathesis.",
 )
 def main(requests: int, workers: int, clients: int, seed: int | None, openapi: bool) -> None:
-    """Start the service with the model of conformance/model.py, and send generated requests to it.
+    """Start the service with the model of oip_conformance/model.py, and send generated requests to it.
 
     The exit status is 0 if no fault was found. It is 1 if a response was invalid, missing or later
     than 5 s, or if a worker exited, leaked memory, or logged an error.

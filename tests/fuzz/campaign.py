@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
-from conformance.fuzz.requests import KINDS
-from conformance.fuzz.rounds import Result, run_round
+from tests.fuzz.requests import KINDS
+from tests.fuzz.rounds import Result, run_round
 
 ROUND = 400
 

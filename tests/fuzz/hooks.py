@@ -12,7 +12,7 @@ from typing import Any
 import schemathesis
 from hypothesis import strategies as st
 
-from conformance.fuzz.judge import TRACEBACK
+from tests.fuzz.judge import TRACEBACK
 
 COUNTS = "FUZZ_COUNTS"  # environment variable with the path of the file for the counts
 INPUTS: list[list[dict[str, Any]]] = [

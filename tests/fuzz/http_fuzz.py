@@ -1,4 +1,4 @@
-"""Fuzzer for the HTTP server: python -m conformance.http_fuzz --streams 200000
+"""Fuzzer for the HTTP server: python -m tests.fuzz.http_fuzz --streams 200000
 
 The server runs in a separate process with an echo application (tests/kit/standalone.py).
 """

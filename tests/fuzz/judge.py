@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from app.inference import predict_adapter
-from conformance.client import Reply
+from oip_conformance.client import Reply
 
 LENGTH = "Inference-Header-Content-Length"
 # Request limit of the service. A low limit makes requests beyond it cheap.
@@ -23,7 +23,7 @@ TRACEBACK = "Traceback (most recent call last)"
 STATUSES = {200, 400, 404, 405, 413, 415}
 # Statuses of the HTTP server for requests that it cannot pass to the service. 408 would arrive after the time limit.
 SERVER_STATUSES = {414, 417, 431, 501, 505}
-# Exceptions raised for fail_in in conformance/model.py: UnicodeDecodeError for bytes that are not
+# Exceptions raised for fail_in in oip_conformance/model.py: UnicodeDecodeError for bytes that are not
 # UTF-8, otherwise ValueError.
 MODEL_RAISED = re.compile("(ValueError|UnicodeDecodeError): ")
 MODEL_LOGGED = re.compile(

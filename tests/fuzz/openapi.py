@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from conformance.fuzz.rounds import Result
-from conformance.fuzz.wire import RESPONSE_TIMEOUT_SECONDS
+from tests.fuzz.rounds import Result
+from tests.fuzz.wire import RESPONSE_TIMEOUT_SECONDS
 
 HERE = Path(__file__).parent
 COMMAND = Path(sys.executable).with_name("st")
@@ -60,7 +60,7 @@ def run_schemathesis(address: str, examples: int, seed: int, of: str = "/v2") ->
             env={
                 **os.environ,
                 "PYTHONPATH": str(HERE.parents[1]),
-                "SCHEMATHESIS_HOOKS": "conformance.fuzz.hooks",
+                "SCHEMATHESIS_HOOKS": "tests.fuzz.hooks",
                 "FUZZ_COUNTS": str(counts),
                 "NO_PROXY": "127.0.0.1",  # otherwise, requests would use a proxy that the environment sets
                 "no_proxy": "127.0.0.1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from conformance.fuzz.rounds import Result
+from tests.fuzz.rounds import Result
 
 
 class Report:

@@ -1,4 +1,4 @@
-"""Generators of requests by kind, for the model of conformance/model.py."""
+"""Generators of requests by kind, for the model of oip_conformance/model.py."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from conformance.fuzz.judge import LENGTH
-from conformance.fuzz.wire import SERVICE, Call, HttpRequest, Octets
-from conformance.model import ECHOED, NAME, VERSION
-from tests.kit.cases import VALUES
+from oip_conformance.model import ECHOED, NAME, VERSION
+from oip_conformance.values import VALUES
+from oip_conformance.wires import Sent
+from tests.fuzz.judge import LENGTH
+from tests.fuzz.wire import SERVICE, Call, HttpRequest, Octets
 from tests.kit.message_strategies import Messages
 from tests.kit.strategies import (
     METHODS,
@@ -30,7 +31,6 @@ from tests.kit.strategies import (
     paths,
     seldom,
 )
-from tests.kit.wires import Sent
 
 ACCEPTED = ["gzip", "deflate", "deflate;q=0.5, gzip;q=0", "*"]
 PATHS = [

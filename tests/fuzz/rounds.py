@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import Flaky, HypothesisWarning
 
-from conformance.client import Http
-from conformance.fuzz.requests import KINDS
-from conformance.fuzz.wire import BROKEN, RESPONSE_TIMEOUT_SECONDS, Clients
-from conformance.model import NAME
-from tests.kit.wires import Grpc, Rest, Sent
+from oip_conformance.client import Http
+from oip_conformance.model import NAME
+from oip_conformance.wires import Grpc, Rest, Sent
+from tests.fuzz.requests import KINDS
+from tests.fuzz.wire import BROKEN, RESPONSE_TIMEOUT_SECONDS, Clients
 
 # Time limit for shrinking a failed request.
 SHRINK_SECONDS = 10

@@ -1,4 +1,4 @@
-"""A short fuzzing run with the command of conformance/fuzz/README.md."""
+"""A short fuzzing run with the command of README.md."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import sys
 
 from app.inference import predict_adapter
 from app.observability.log import TextFormatter
-from conformance.fuzz.judge import log_faults
-from conformance.model import NAME
-from conformance.servers import ours
+from oip_conformance.model import NAME
+from tests.fuzz.judge import log_faults
+from tests.fuzz.openapi import run_schemathesis
+from tests.kit import echo
 from tests.kit.environments import ROOT, run
+from tests.kit.processes import gunicorn
 
 KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 
@@ -20,7 +22,7 @@ KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 def test_short_fuzzing_run() -> None:
     """Thousands of generated requests get valid responses in time, and no worker exits, grows or logs an error."""
     options = ["--requests", "6000", "--clients", "2", "--seed", "1"]
-    output = run(sys.executable, "-m", "conformance.fuzz", *options, PYTHONPATH=str(ROOT))
+    output = run(sys.executable, "-m", "tests.fuzz", *options, PYTHONPATH=str(ROOT))
     summary = output[output.index("kind ") :].splitlines()
     assert {line.split()[0] for line in summary} >= {*KINDS, "all"}
     assert {"500 of the model", "INTERNAL of the model"} <= set(
@@ -32,7 +34,7 @@ def test_short_fuzzing_run() -> None:
 
 def log_of_failed_request() -> str:
     """Return the service's log of a request for which the model raises an exception."""
-    client, log = ours.create().test_client(), io.StringIO()
+    client, log = echo.create().test_client(), io.StringIO()
     handler = logging.StreamHandler(log)
     handler.setFormatter(TextFormatter())
     predict_adapter.logger.addHandler(handler)
@@ -58,3 +60,12 @@ def test_log_faults_are_tracebacks_of_the_service() -> None:
     assert log_faults(f"{other}\n{traceback}") == [f"a traceback below: {other}"]
     lost = "[2026-11-25 12:00:00 +0000] [1] [CRITICAL] WORKER TIMEOUT (pid:7)"
     assert log_faults(f"{log}{lost}\n") == [lost]
+
+
+def test_schemathesis_finds_nothing() -> None:
+    """schemathesis finds no response that contradicts the description of the repository's own model."""
+    with gunicorn(ROOT) as running:
+        result = run_schemathesis(running.http, examples=2, seed=1, of="/v2/models/iris")
+    assert not result.fault, result.request
+    assert result.statuses["200"] > 10
+    assert result.statuses["400"] > 10

@@ -1,8 +1,8 @@
-"""A short run of the HTTP server's fuzzer. `python -m conformance.http_fuzz` runs any number of streams."""
+"""A short run of the HTTP server's fuzzer. `python -m tests.fuzz.http_fuzz` runs any number of streams."""
 
 from __future__ import annotations
 
-from conformance.http_fuzz import Campaign, find_crashes
+from tests.fuzz.http_fuzz import Campaign, find_crashes
 from tests.kit.standalone import start
 
 STREAMS, SEED, CONNECTIONS, SECONDS = 2000, 1, 4, 60

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from statistics import median
+
+from tests.kit.processes import children, resident
 
 MIB = 2**20
 START_SECONDS = 30
@@ -14,24 +14,6 @@ EARLY, LATE = (0.2, 0.4), (0.8, 1.0)
 # Limits for growth. Without a leak, the allocator and threads cause 2 to 5 MiB on about 70 MiB. With two workers,
 # 200,000 requests reveal a leak of about 400 bytes per request.
 GROWTH, SLACK = 1.1, 16 * MIB
-
-
-def children(pid: int) -> set[int]:
-    """Return the running child processes of the main thread of `pid`, or none if it has exited."""
-    try:
-        return {
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        }
-    except OSError:
-        return set()
-
-
-def resident(pid: int) -> int:
-    """Return the resident memory of the process in bytes, or 0 if it has exited."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
 
 
 class Watch:

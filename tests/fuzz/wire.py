@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 
-from conformance.client import FileSocket, RawConnection, Reply, read_reply
-from conformance.fuzz.judge import SERVER_STATUSES, STATUSES, judge_call, judge_reply
 from grpc_service import messages
+from oip_conformance.client import FileSocket, RawConnection, Reply, read_reply
+from tests.fuzz.judge import SERVER_STATUSES, STATUSES, judge_call, judge_reply
 
 RESPONSE_TIMEOUT_SECONDS = 5
 CHUNKS_AT_MOST = 2000

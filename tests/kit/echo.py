@@ -1,4 +1,4 @@
-"""The model in this repository's service: gunicorn 'conformance.servers.ours:create()'"""
+"""The model of the conformance suite in this service: gunicorn 'tests.kit.echo:create()'"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flask import Flask
 from app import create_app
 from app.protocol.datatypes import DATATYPES
 from app.protocol.types import MetadataTensor, ModelMetadata
-from conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo
+from oip_conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo
 
 METADATA = ModelMetadata(
     NAME,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from grpc_service import messages
+from oip_conformance.wires import CONTENTS, Sent, pack
 from tests.kit.strategies import Subject, long_texts, mostly, mutated
-from tests.kit.wires import CONTENTS, Sent, pack
 
 CALLS = [method.name for method in messages.SERVICE.methods]
 PARAMETER = messages.message("InferParameter")

@@ -21,7 +21,7 @@ from typing import Any
 
 import grpc
 
-from tests.kit.wires import Grpc
+from oip_conformance.wires import Grpc
 
 READY_SECONDS = 60
 STOP_SECONDS = 60
@@ -94,6 +94,24 @@ def workers(service: Running) -> set[int]:
         .read_text()
         .split()
     }
+
+
+def children(pid: int) -> set[int]:
+    """Return the running child processes of the main thread of `pid`, or none if it has exited."""
+    try:
+        return {
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        }
+    except OSError:
+        return set()
+
+
+def resident(pid: int) -> int:
+    """Return the resident memory of the process in bytes, or 0 if it has exited."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def reset_peak(pids: Collection[int]) -> int:

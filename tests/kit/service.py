@@ -9,9 +9,7 @@ from flask import Flask
 from app import create_app
 from app.config.settings import Settings
 from grpc_service.server import Server
-from tests.kit.wires import Grpc, Rest
-
-FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
+from oip_conformance.wires import Grpc, Rest
 
 
 class Service:

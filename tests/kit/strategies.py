@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.kit.wires import NUMPY, Sent, json_element, pack
+from oip_conformance.wires import NUMPY, Sent, json_element, pack
 
 DATATYPES = [*NUMPY, "BYTES"]
 MEMBERS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data"]

@@ -17,8 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app.protocol.types import InferenceRequest
 from grpc_service.converters import write_request
+from oip_conformance.wires import KINDS, Grpc
 from tests.kit.processes import Running, gunicorn, wait_for
-from tests.kit.wires import KINDS, Grpc
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["rest", "grpc"]

@@ -13,8 +13,9 @@ import pytest
 from werkzeug.routing import Rule
 
 from app.config.settings import Settings
+from oip_conformance.wires import FORMS
 from tests.kit import models
-from tests.kit.service import FORMS, Service
+from tests.kit.service import Service
 
 
 @pytest.hookimpl(wrapper=True)

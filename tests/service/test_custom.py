@@ -17,10 +17,10 @@ from flask import request as flask_request
 import app.custom
 from app.api import InferenceRequest, RequestInput
 from grpc_service import client
+from oip_conformance.wires import Grpc, error_message
 from tests.kit import models
 from tests.kit.processes import Running, free_ports, gunicorn, wait_for
 from tests.kit.projects import edit, make_project
-from tests.kit.wires import Grpc, error_message
 
 KEY = "first-key-0123456789"
 CUSTOM = """

@@ -33,6 +33,10 @@ TEMPLATE_ONLY = {
 }
 PAGES = {"docs/predict.md", "docs/configuration.md", "docs/command-line.md", "docs/deployment.md"}
 TEMPLATE_ONLY_BELOW = {
+    "tests/conformance",
+    "tests/fuzz",
+    "tests/kit",
+    "tests/optimizations.py",
     "tests/service",
     "tests/template",
     ".github/CODE_OF_CONDUCT.md",

@@ -48,9 +48,12 @@ RECIPES = "docs/architecture.md"
 # The commands of these pages need hours, other servers or a release. Their targets, modules and files are checked.
 CONTRIBUTORS = [
     "CONTRIBUTING.md",
-    *(f"{name}/README.md" for name in ("dev/benchmarks", "dev/chaos", "conformance")),
+    *(
+        f"{name}/README.md"
+        for name in ("dev/benchmarks", "dev/chaos", "dev/conformance", "conformance")
+    ),
 ]
-CONTRIBUTORS += ["conformance/fuzz/README.md"]
+CONTRIBUTORS += ["tests/fuzz/README.md"]
 ALL = [(page, command) for page, commands in LISTED.items() for command in commands]
 
 

@@ -20,6 +20,7 @@ from google.protobuf import json_format
 from playwright.sync_api import Browser, expect
 
 from grpc_service import messages
+from oip_conformance.wires import CONTENTS, pack
 from tests.kit.environments import (
     CLIENTS,
     LOCAL,
@@ -31,7 +32,6 @@ from tests.kit.environments import (
     run,
 )
 from tests.kit.processes import Running, gunicorn
-from tests.kit.wires import CONTENTS, pack
 from tests.template.clients.echo import BF16, BF16_BITS, DATATYPES, TENSORS, check
 from tests.template.clients.iris import CLASSES, FLOWERS, SPECIES
 from tests.template.perf_analyzer.tool import Measure, input_data, make_perf_analyzer
@@ -63,7 +63,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def echoing() -> Iterator[Running]:
     """Start the conformance suite's model, which has every datatype, with two workers."""
-    with gunicorn(ROOT, "conformance.servers.ours:create()", WORKERS=2) as running:
+    with gunicorn(ROOT, "tests.kit.echo:create()", WORKERS=2) as running:
         yield running
 
 

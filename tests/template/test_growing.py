@@ -23,8 +23,8 @@ from dev.benchmarks.autoscaler import (
     by_utilization,
 )
 from dev.benchmarks.scaling import SIGNALS
+from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn
-from tests.kit.wires import Grpc
 
 from .helm import ROOT
 from .manifests import CHART

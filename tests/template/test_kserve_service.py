@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from flask import Response
 
+from oip_conformance.wires import Grpc, Rest
 from tests.kit.processes import gunicorn
-from tests.kit.wires import Grpc, Rest
 
 from .helm import ROOT
 from .kserve import EVERY, KNATIVE, KSERVE, MODELS, documents, environment, only_container

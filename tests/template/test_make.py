@@ -125,7 +125,7 @@ def test_help_lists_every_target(project: Path, of: str) -> None:
     )
     listed = dict(re.findall(r"^([a-z]+) +(\S.*)$", done.stdout, re.MULTILINE))
     assert listed.keys() >= targets
-    assert ("conformance" in listed) == (of == "root")
+    assert ("optimizations" in listed) == (of == "root")
 
 
 def test_format_with_an_unfixable_error(project: Path) -> None:

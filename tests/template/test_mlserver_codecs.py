@@ -214,7 +214,7 @@ def test_to_mlserver(name: str, form: str, to_mlserver: Outcomes) -> None:
 
 def test_differences_are_listed() -> None:
     """The page lists each difference with its reason and cases."""
-    page = (ROOT / "conformance/README.md").read_text()
+    page = (ROOT / "dev/conformance/README.md").read_text()
     chapter = page.split("\n## Codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}
     for name, each in DIFFERENCES.items():

@@ -13,10 +13,10 @@ import grpc
 import pytest
 import yaml
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn, wait_for
 from tests.kit.scrapes import Scrape, scrape
 from tests.kit.waiting_client import rest
-from tests.kit.wires import Grpc
 
 from .helm import ROOT, Helm
 from .manifests import CHART, Render, container_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn, wait_for, workers
-from tests.kit.wires import Grpc
 
 ROOT = Path(__file__).parents[2]
 

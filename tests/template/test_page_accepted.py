@@ -15,8 +15,8 @@ from app.api import InvalidInput, MetadataTensor
 from app.config.settings import Settings
 from grpc_service.messages import ModelInferRequest
 from grpc_service.server import Server
+from oip_conformance.wires import Grpc
 from tests.kit import models
-from tests.kit.wires import Grpc
 
 from .page import Open, Serve, predict
 from .test_page_calls import arguments, shown

@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.environments import LOCAL, ROOT, link_packages, make_project, run
 from tests.kit.processes import Running, free_ports, started, wait_for
-from tests.kit.wires import Grpc
 
 from .test_pages import blocks
 

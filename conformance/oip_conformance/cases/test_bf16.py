@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from conformance.outcomes import success
-from tests.kit.wires import Rest
+from oip_conformance.outcomes import success
+from oip_conformance.wires import Rest
 
 
 @pytest.mark.needs("bf16", "bf16 json", "binary")

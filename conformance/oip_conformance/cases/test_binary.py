@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import (
+from oip_conformance.binary_requests import (
     LENGTH,
     TENSORS,
     check_next_request,
@@ -17,11 +17,11 @@ from conformance.binary_requests import (
     send,
     tensor,
 )
-from conformance.client import Reply
-from conformance.outcomes import error_message, success
-from conformance.target import RAW_ONLY, SMALL, Target, head
-from tests.kit.cases import ON_THE_WIRE, TORN_BYTES
-from tests.kit.wires import Rest, exact, pack
+from oip_conformance.client import Reply
+from oip_conformance.outcomes import error_message, success
+from oip_conformance.target import RAW_ONLY, SMALL, Target, head
+from oip_conformance.values import ON_THE_WIRE, TORN_BYTES
+from oip_conformance.wires import Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
 SUBSETS = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conformance.binary_requests import (
+from oip_conformance.binary_requests import (
     LENGTH,
     check_next_request,
     read,
@@ -17,10 +17,10 @@ from conformance.binary_requests import (
     send,
     tensor,
 )
-from conformance.outcomes import error_message, success
-from conformance.test_tensors import INPUT_OF_RANK
-from tests.kit.cases import NO_LENGTHS
-from tests.kit.wires import Rest, pack
+from oip_conformance.model import INPUT_OF_RANK
+from oip_conformance.outcomes import error_message, success
+from oip_conformance.values import NO_LENGTHS
+from oip_conformance.wires import Rest, pack
 
 pytestmark = pytest.mark.needs("binary")
 

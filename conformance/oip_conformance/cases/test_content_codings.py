@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Http
-from conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
-from conformance.outcomes import error_message, success
-from conformance.target import SMALL, Target, head
-from tests.kit.cases import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
+from oip_conformance.client import Http
+from oip_conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
+from oip_conformance.outcomes import error_message, success
+from oip_conformance.target import SMALL, Target, head
+from oip_conformance.values import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
 
 
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.outcomes import expect
-from conformance.target import Target
-from tests.kit.wires import Sent
+from oip_conformance.outcomes import expect
+from oip_conformance.target import Target
+from oip_conformance.wires import Sent
 
 pytestmark = pytest.mark.needs("content types")
 TEXT: Sent = ("bytes_in", "BYTES", [2], [b"a", "naïve 🌷".encode()])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from conformance.model import ECHOED
-from conformance.outcomes import error_message, expect, got, is_a, success
-from conformance.target import RAW_ONLY, SMALL, Target, head
-from tests.kit.cases import VALUES
-from tests.kit.wires import Rest, Sent, exact
+from oip_conformance.model import ECHOED
+from oip_conformance.outcomes import error_message, expect, got, is_a, success
+from oip_conformance.target import RAW_ONLY, SMALL, Target, head
+from oip_conformance.values import VALUES
+from oip_conformance.wires import Rest, Sent, exact
 
 NUMBERS: Sent = ("int32_in", "INT32", [2], [5, -6])
 GOOD = head(*SMALL)

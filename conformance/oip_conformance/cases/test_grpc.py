@@ -10,12 +10,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from conformance.frames import Connection
-from conformance.grpc_requests import tensor
-from conformance.outcomes import expect
-from conformance.target import SMALL, Target, status_of
-from grpc_service import messages
-from tests.kit.wires import Grpc, sized
+from oip_conformance import messages
+from oip_conformance.frames import Connection
+from oip_conformance.grpc_requests import tensor
+from oip_conformance.outcomes import expect
+from oip_conformance.target import SMALL, Target, status_of
+from oip_conformance.wires import Grpc, sized
 
 CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from conformance.grpc_requests import check_invalid_argument, tensor
-from conformance.model import DATATYPES
-from conformance.outcomes import expect, got
-from conformance.target import RAW_ONLY, SMALL, Target
-from conformance.test_tensors import RANGES
-from grpc_service import messages
-from tests.kit.wires import CONTENTS, Grpc, Response, pack
+from oip_conformance import messages
+from oip_conformance.grpc_requests import check_invalid_argument, tensor
+from oip_conformance.model import DATATYPES
+from oip_conformance.outcomes import expect, got
+from oip_conformance.target import RAW_ONLY, SMALL, Target
+from oip_conformance.values import RANGES
+from oip_conformance.wires import CONTENTS, Grpc, Response, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from conformance.client import Http
-from conformance.http_answers import BODY, LARGE, check_echo, check_next_request
-from conformance.outcomes import error_message, success
-from conformance.target import Target, head
+from oip_conformance.client import Http
+from oip_conformance.http_answers import BODY, LARGE, check_echo, check_next_request
+from oip_conformance.outcomes import error_message, success
+from oip_conformance.target import Target, head
 
 FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode()
 

@@ -7,11 +7,11 @@ import zlib
 
 import pytest
 
-from conformance.client import Http
-from conformance.http_answers import BODY, CODINGS, check_echo, check_next_request
-from conformance.outcomes import error_message, success
-from conformance.target import head
-from tests.kit.cases import INSTEAD, NO_JSON
+from oip_conformance.client import Http
+from oip_conformance.http_answers import BODY, CODINGS, check_echo, check_next_request
+from oip_conformance.outcomes import error_message, success
+from oip_conformance.target import head
+from oip_conformance.values import INSTEAD, NO_JSON
 
 
 def padded(size: int) -> bytes:

@@ -9,12 +9,12 @@ import grpc
 import pytest
 from google.protobuf.json_format import ParseDict
 
-from conformance.client import Http
-from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import error_message, expect, is_a, success
-from conformance.target import SMALL, Target, status_of
-from grpc_service import messages
-from tests.kit.wires import Grpc
+from oip_conformance import messages
+from oip_conformance.client import Http
+from oip_conformance.model import INPUTS, OUTPUTS
+from oip_conformance.outcomes import error_message, expect, is_a, success
+from oip_conformance.target import SMALL, Target, status_of
+from oip_conformance.wires import Grpc
 
 
 @pytest.mark.needs("config")

@@ -9,11 +9,11 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from conformance.client import Http
-from conformance.model import INPUTS, OUTPUTS
-from conformance.outcomes import error_message, expect, got, is_a, success
-from conformance.target import SMALL, Target, head, status_of
-from tests.kit.wires import Grpc, Rest, plain
+from oip_conformance.client import Http
+from oip_conformance.model import INPUTS, OUTPUTS
+from oip_conformance.outcomes import error_message, expect, got, is_a, success
+from oip_conformance.target import SMALL, Target, head, status_of
+from oip_conformance.wires import Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]

@@ -9,30 +9,22 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Http, Reply
-from conformance.large_requests import large_request
-from conformance.model import DATATYPES
-from conformance.outcomes import error_message, expect, success
-from conformance.target import RAW_ONLY, SMALL, Target
-from tests.kit.cases import (
+from oip_conformance.client import Http, Reply
+from oip_conformance.large_requests import large_request
+from oip_conformance.model import DATATYPES, INPUT_OF_RANK
+from oip_conformance.outcomes import error_message, expect, success
+from oip_conformance.target import RAW_ONLY, SMALL, Target
+from oip_conformance.values import (
     ELEMENTS,
     INVALID_ELEMENTS,
     MISFITS,
     NESTINGS,
     NO_NUMBERS,
     ODD_SHAPES,
+    RANGES,
 )
-from tests.kit.wires import Grpc, Rest, exact, pack
+from oip_conformance.wires import Grpc, Rest, exact, pack
 
-# The lowest and highest integer of each datatype.
-RANGES = {
-    f"{sign}INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if sign == ""
-    else (0, 2**bits - 1)
-    for sign in ("", "U")
-    for bits in (8, 16, 32, 64)
-}
-INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
 NO_DIMENSIONS: list[Any] = [True, "1", 1.0, -1, 1.5, None, [1], {}]
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 

@@ -8,7 +8,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from conformance.fuzz.watch import resident
 from dev.chaos.load import load
 from dev.chaos.report import Outcome
 from dev.chaos.scenarios.base import Options, scenario
@@ -22,7 +21,7 @@ from dev.chaos.service import (
     wait,
     workers,
 )
-from tests.kit.processes import Running
+from tests.kit.processes import Running, resident
 
 CLIENTS = 8
 FROZEN_SECONDS = 3

@@ -1,1 +1,1 @@
-"""The model of conformance/model.py in each server. See README.md for the commands."""
+"""The model of the conformance suite in each server. See the README of dev/conformance for the commands."""

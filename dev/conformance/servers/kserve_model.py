@@ -1,4 +1,4 @@
-"""The model in KServe's server: python -m conformance.servers.kserve_model --http_port 8080 --grpc_port 8081"""
+"""The model in KServe's server: python -m dev.conformance.servers.kserve_model --http_port 8080 --grpc_port 8081"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 from kserve.utils.utils import generate_uuid
 
-from conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo, output_of
+from oip_conformance.model import INPUTS, NAME, OUTPUTS, VERSION, echo, output_of
 
 
 def described(tensors: list[tuple[str, str, list[int]]]) -> list[dict[str, Any]]:

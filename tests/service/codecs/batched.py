@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from oip_conformance.wires import Response, Rest
 from tests.kit.service import Service
-from tests.kit.wires import Response, Rest
 
 ALL_FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from app.api import InputCodec, register_input_codec
 from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch
 from tests.service.codecs.content_type_models import MOMENTS, returning
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from grpc_service import messages
-from tests.kit.wires import Response
+from oip_conformance.wires import Response
 
 CALLS = [
     "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",

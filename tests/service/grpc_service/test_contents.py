@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
+from oip_conformance.wires import CONTENTS, NUMPY, pack
 from tests.kit import models
-from tests.kit.wires import CONTENTS, NUMPY, pack
 from tests.service.grpc_service.requests import UNKNOWN, check_invalid_argument, request, x
 
 FIELDS = sorted(set(CONTENTS.values()))

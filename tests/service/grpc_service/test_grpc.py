@@ -17,9 +17,9 @@ from grpc import _server
 
 from app.protocol.types import MetadataTensor
 from grpc_service import messages
+from oip_conformance.wires import sized
 from tests.kit import models
 from tests.kit.processes import wait_for
-from tests.kit.wires import sized
 from tests.service.grpc_service.requests import CALLS, LIMIT, UNKNOWN, code_of, request, x
 
 ROOT = Path(__file__).parents[3]

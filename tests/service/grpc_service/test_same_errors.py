@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.service import FORMS
+from oip_conformance.wires import FORMS
 
 
 @pytest.fixture(autouse=True)

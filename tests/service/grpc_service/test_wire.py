@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
 from grpc_service.wire import LARGE, encode_field, extract_large_field
+from oip_conformance.wires import sized
 from tests.kit.message_strategies import Messages
 from tests.kit.strategies import Subject
-from tests.kit.wires import sized
 
 SUBJECT = Subject(
     "test", [("a", "INT16", [2], [1, -2]), ("b", "BYTES", [2], [b"", b"two"])], ["a", "b"]

@@ -12,10 +12,10 @@ import numpy as np
 
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
+from oip_conformance.wires import Response, Rest, Sent
 from tests.kit import models
 from tests.kit.processes import wait_for
 from tests.kit.service import Service
-from tests.kit.wires import Response, Rest, Sent
 
 BAD, ODD, FOREIGN = -1.0, -2.0, -3.0
 MICROSECONDS = 10**6

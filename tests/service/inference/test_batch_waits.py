@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from grpc_service import messages
+from oip_conformance.wires import FORMS
 from tests.kit.processes import wait_for
-from tests.kit.service import FORMS, Service
+from tests.kit.service import Service
 from tests.service.inference.batches import MICROSECONDS, Model, QueuedRequests, values
 
 

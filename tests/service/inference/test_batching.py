@@ -12,8 +12,9 @@ import pytest
 
 from app.api import ConfigurationError
 from app.protocol.types import MetadataTensor
+from oip_conformance.wires import FORMS
 from tests.kit import models
-from tests.kit.service import FORMS, Service
+from tests.kit.service import Service
 from tests.service.inference.batches import (
     BAD,
     FOREIGN,

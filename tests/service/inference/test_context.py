@@ -21,9 +21,9 @@ from app.api import (
     Unavailable,
 )
 from app.protocol.errors import InferenceError
+from oip_conformance.wires import FORMS, Grpc, Response
 from tests.kit import models
-from tests.kit.service import FORMS, Service
-from tests.kit.wires import Grpc, Response
+from tests.kit.service import Service
 
 X, Y = MetadataTensor("x", "FP32", [-1]), MetadataTensor("y", "FP32", [-1])
 TRACE = "0af7651916cd43dd8448eb211c80319c"

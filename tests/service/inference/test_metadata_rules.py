@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from grpc_service import messages
+from oip_conformance.values import VALUES
+from oip_conformance.wires import error_message, plain
 from tests.kit import models
-from tests.kit.cases import VALUES
 from tests.kit.service import Service
-from tests.kit.wires import error_message, plain
 
 
 def metadata_of(service: Service) -> dict[str, Any]:

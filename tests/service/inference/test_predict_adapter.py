@@ -12,8 +12,8 @@ from app.inference.predict_adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
+from oip_conformance.wires import CONTENTS
 from tests.kit import models
-from tests.kit.wires import CONTENTS
 from tests.service.inference.predict_adapter_calls import X, call
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.protocol.types import InferenceRequest, MetadataTensor
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 
 ROWS = ("a", "FP32", [2, 2], [1.0, 2.0, 3.0, 4.0])
 NUMBERS = ("b", "INT64", [2], [5, 6])

@@ -12,9 +12,9 @@ import pytest
 
 from app.protocol.types import MetadataTensor
 from grpc_service import messages
+from oip_conformance.wires import FORMS, error_message
 from tests.kit import models
-from tests.kit.service import FORMS, Service
-from tests.kit.wires import error_message
+from tests.kit.service import Service
 from tests.service.inference.batches import BAD, QueuedRequests
 
 STATS = "/v2/models/test/stats"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
+from oip_conformance.values import ODD_SHAPES, VALUES
+from oip_conformance.wires import CONTENTS, exact
 from tests.kit import models
-from tests.kit.cases import ODD_SHAPES, VALUES
-from tests.kit.wires import CONTENTS, exact
 
 
 def takes(form: str, datatype: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from app.protocol.types import InferenceRequest, RequestInput
+from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, wait_for
 from tests.kit.scrapes import Scrape, assert_grew, scrape
-from tests.kit.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
 GOOD = InferenceRequest([RequestInput("x", "FP32", [2], [1, 2])], "test")

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
+from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, gunicorn, standalone_grpc, wait_for, workers
 from tests.kit.scrapes import scrape
-from tests.kit.wires import Grpc
 from tests.service.observability.metric_requests import ROOT, post, settled
 
 APP = "tests.service.observability.doubling:app()"

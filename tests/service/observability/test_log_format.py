@@ -14,9 +14,9 @@ import pytest
 
 from app.inference.request_context import RequestContext, current_contexts
 from app.observability import log
+from oip_conformance.wires import Grpc
 from tests.kit.log_lines import FORMATS, ROOT, parse
 from tests.kit.processes import free_ports, wait_for
-from tests.kit.wires import Grpc
 from tests.service.runtime.commands import start
 
 

@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from app.observability.metric_files import observe_all
 from app.observability.metrics import SECONDS
 from app.protocol.types import InferenceRequest, RequestInput
+from oip_conformance.wires import Grpc
 from tests.kit import models
 from tests.kit.processes import Running, gunicorn, wait_for
 from tests.kit.scrapes import Scrape, fetch, scrape
 from tests.kit.waiting_client import BOTH, Client, begin_to_wait, is_live
-from tests.kit.wires import Grpc
 from tests.service.observability.metric_requests import (
     GOOD,
     ROOT,

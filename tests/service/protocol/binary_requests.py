@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kit.wires import pack
+from oip_conformance.wires import pack
 
 LENGTH = "Inference-Header-Content-Length"
 # The datatype, shape and values of each input of models.several.

@@ -18,8 +18,8 @@ from app.codecs import NumpyRequestCodec
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InvalidInput
 from app.protocol.types import InferenceResponse, MetadataTensor
+from oip_conformance.wires import exact, unpack
 from tests.kit import models
-from tests.kit.wires import exact, unpack
 
 ROOT = Path(__file__).parents[3]
 X, Y = MetadataTensor("x", "BF16", [-1]), MetadataTensor("y", "BF16", [-1])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.cases import NO_LENGTHS
-from tests.kit.wires import error_message, pack
+from oip_conformance.values import NO_LENGTHS
+from oip_conformance.wires import error_message, pack
 from tests.service.protocol.binary_requests import LENGTH, send, tensor, wrong_size
 
 INFER = "/v2/models/test/infer"

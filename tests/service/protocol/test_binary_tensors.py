@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.cases import ON_THE_WIRE, TORN_BYTES
-from tests.kit.wires import error_message, pack
+from oip_conformance.values import ON_THE_WIRE, TORN_BYTES
+from oip_conformance.wires import error_message, pack
 from tests.service.protocol.binary_requests import LENGTH, TENSORS, send, tensor, wrong_size
 
 SUBSETS = [

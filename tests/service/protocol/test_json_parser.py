@@ -15,8 +15,7 @@ from app.protocol import json_parser
 from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import MIN_BODY, read_numbers
 from app.rest.request_reader import read_request
-from tests.kit import models
-from tests.kit.cases import (
+from oip_conformance.values import (
     ELEMENTS,
     INVALID_ELEMENTS,
     MISFITS,
@@ -25,8 +24,9 @@ from tests.kit.cases import (
     NO_NUMBERS,
     VALUES,
 )
+from oip_conformance.wires import json_element
+from tests.kit import models
 from tests.kit.strategies import Subject, changed_envelopes, edited
-from tests.kit.wires import json_element
 
 PADDING = b" " * MIN_BODY
 SUBJECT = Subject(

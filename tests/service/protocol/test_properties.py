@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from oip_conformance.wires import CONTENTS, FORMS, NUMPY, error_message, exact, pack, unpack
 from tests.kit import models
 from tests.kit.message_strategies import Messages
-from tests.kit.service import FORMS
 from tests.kit.strategies import (
     DATATYPES,
     METHODS,
@@ -27,7 +27,6 @@ from tests.kit.strategies import (
     mutated,
     paths,
 )
-from tests.kit.wires import CONTENTS, NUMPY, error_message, exact, pack, unpack
 
 LIMIT = 100_000
 INFER = "/v2/models/test/infer"

@@ -26,7 +26,7 @@ from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 from grpc_service import converters, messages
-from tests.kit.service import FORMS
+from oip_conformance.wires import FORMS
 from tests.service.protocol.roundtrips import (
     NO_JSON,
     WAYS,

@@ -19,7 +19,7 @@ from app.codecs import (
 )
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
-from tests.kit.service import FORMS
+from oip_conformance.wires import FORMS
 from tests.service.protocol.roundtrips import (
     NO_JSON,
     WAYS,

@@ -13,14 +13,14 @@ import pytest
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
 from app.rest.request_reader import MEMBERS, PIECE, decompress
-from tests.kit import models
-from tests.kit.cases import (
+from oip_conformance.values import (
     ACCEPTED,
     CONTENT_TYPES,
     NOT_ACCEPTED,
     UNKNOWN_CODINGS,
 )
-from tests.kit.wires import error_message
+from oip_conformance.wires import error_message
+from tests.kit import models
 from tests.service.rest.requests import BODY, GOOD, INFER, LIMIT
 
 

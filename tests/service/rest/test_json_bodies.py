@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from app.protocol.types import MetadataTensor
-from tests.kit import models
-from tests.kit.cases import (
+from oip_conformance.values import (
     ELEMENTS,
     INSTEAD,
     INVALID_ELEMENTS,
@@ -18,7 +17,8 @@ from tests.kit.cases import (
     NO_JSON,
     NO_NUMBERS,
 )
-from tests.kit.wires import error_message
+from oip_conformance.wires import error_message
+from tests.kit import models
 from tests.service.rest.requests import BODY, GOOD, INFER
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from app.protocol.types import InferenceResponse, MetadataTensor
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 from tests.service.rest.requests import INFER
 
 RAW = {"Inference-Header-Content-Length": "0"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.wires import error_message
+from oip_conformance.wires import error_message
 from tests.service.rest.requests import GOOD, INFER
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 from tests.service.rest.requests import GOOD, INFER
 
 GETS = [

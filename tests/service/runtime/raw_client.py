@@ -10,8 +10,8 @@ import ssl
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import Running
-from tests.kit.wires import Grpc
 
 ROOT = Path(__file__).parents[3]
 PATH = "/v2/models/test/infer"

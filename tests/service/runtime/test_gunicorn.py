@@ -13,8 +13,8 @@ from email.utils import formatdate
 
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, gunicorn, wait_for
-from tests.kit.wires import Grpc
 from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, start, tensor
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit import models
 from tests.kit.processes import free_ports, started, wait_for
 from tests.kit.projects import edit, make_project
 from tests.kit.waiting_client import BOTH, serve
-from tests.kit.wires import Grpc
 
 IS_HEALTHY = """def is_healthy(model):
     return not read_settings().model_dir.joinpath("problem").exists()

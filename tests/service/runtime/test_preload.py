@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from oip_conformance.wires import Grpc, Response
 from tests.kit.processes import (
     READY_SECONDS,
     Running,
@@ -24,7 +25,6 @@ from tests.kit.processes import (
     workers,
 )
 from tests.kit.waiting_client import BOTH, ROOT, Client, Load, is_live
-from tests.kit.wires import Grpc, Response
 
 APP = "tests.service.apps:versioned()"
 MODEL_BYTES = 64 * 2**20

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app.protocol.types import InferenceRequest, RequestInput
+from oip_conformance.wires import Rest
 from tests.kit.processes import wait_for
 from tests.kit.waiting_client import BOTH, MICROSECONDS, begin_to_wait, serve
-from tests.kit.wires import Rest
 
 
 @pytest.mark.parametrize("protocol", BOTH)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import wait_for, workers
 from tests.kit.scrapes import scrape
 from tests.kit.waiting_client import Load, is_live, serve
-from tests.kit.wires import Grpc
 
 
 def test_reload_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn, wait_for, workers
 from tests.kit.scrapes import scrape
 from tests.kit.waiting_client import BOTH, Client, Load
-from tests.kit.wires import Grpc
 from tests.service.runtime.commands import ROOT, post_on_new_connection, start
 from tests.service.stuck_app import HOLDING_GIL, STUCK
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, gunicorn, python_path, wait_for
-from tests.kit.wires import Grpc
 from tests.service.runtime.commands import GOOD, ROOT, post, post_on_new_connection, tensor
 
 

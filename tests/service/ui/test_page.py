@@ -14,8 +14,8 @@ import pytest
 
 from app.protocol.types import MetadataTensor
 from app.ui.fields import create_fields, to_csv
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 
 PAGE = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 KEY = "first-key-0123456789"

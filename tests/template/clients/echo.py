@@ -1,4 +1,4 @@
-"""Data for the model `conformance` (conformance/model.py), which returns `NAME_in` as `NAME_out`."""
+"""Data for the model `conformance` (oip_conformance/model.py), which returns `NAME_in` as `NAME_out`."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The model as an MLServer runtime: mlserver start conformance/servers/mlserver"""
+"""The model as an MLServer runtime: mlserver start dev/conformance/servers/mlserver"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
 from mlserver.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
 
-from conformance.model import echo, output_of
+from oip_conformance.model import echo, output_of
 
 
 class Echo(MLModel):

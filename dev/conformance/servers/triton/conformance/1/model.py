@@ -1,10 +1,10 @@
-"""The model for Triton's Python backend, which imports conformance.model from PYTHONPATH."""
+"""The model for Triton's Python backend, which imports oip_conformance.model from PYTHONPATH."""
 
 from __future__ import annotations
 
 import triton_python_backend_utils as pb_utils
 
-from conformance.model import echo
+from oip_conformance.model import echo
 
 
 class TritonPythonModel:

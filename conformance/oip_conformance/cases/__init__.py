@@ -1,0 +1,1 @@
+"""The cases. Each file has those of some rules of docs/protocol.md."""

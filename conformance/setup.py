@@ -1,0 +1,27 @@
+"""The part of the setup that needs code: an installation compiles the proto to the descriptor that the suite reads."""
+
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+# A link to the proto of the service. Both sides of a test must use the same messages.
+PROTO = Path("oip_conformance/open_inference_grpc.proto")
+DESCRIPTOR = PROTO.with_suffix(".binpb")
+
+
+class BuildDescriptor(build_py):
+    def run(self) -> None:
+        from grpc_tools import protoc
+
+        arguments = [
+            f"--proto_path={PROTO.parent}",
+            f"--descriptor_set_out={DESCRIPTOR}",
+            str(PROTO),
+        ]
+        if protoc.main(["protoc", *arguments]):
+            raise SystemExit(f"{PROTO} does not compile")
+        super().run()
+
+
+setup(cmdclass={"build_py": BuildDescriptor})

@@ -1,0 +1,1 @@
+"""Comparison of this service with other servers by the conformance suite."""
