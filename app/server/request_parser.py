@@ -18,7 +18,6 @@ MAX_HEAD_BYTES = 2**16
 # Repeated Host fields are joined with a comma, which this pattern rejects.
 HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-MAX_HEADS = 64  # maximum number of heads with a cached environ
 # Head that prepares a new parser for a chunked body. See RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -39,7 +38,7 @@ class HttpError(Exception):
 
 
 class Rules(NamedTuple):
-    """Limits, trusted fields and cached heads, for trusted proxies or for others. 0: no limit, except for a body."""
+    """Limits and trusted fields, for trusted proxies or for others. 0: no limit, except for a body."""
 
     max_line_bytes: int
     max_fields: int
@@ -49,7 +48,6 @@ class Rules(NamedTuple):
     base: dict[str, Any]  # the part of the environ that all requests share
     forwarders: frozenset[str]  # accepted names with underscores, such as SCRIPT_NAME
     schemes: dict[str, str]  # header values that mean HTTPS, by key in the environ
-    heads: dict[tuple[bytes, int], dict[str, Any]]  # cached environs by head and body size
 
 
 class Request:
@@ -67,12 +65,11 @@ class Request:
 
 
 class RequestParser:
-    """Parses the bytes of one connection. A request with the head and body size of an earlier one is not parsed.
+    """Parses the bytes of one connection.
 
     requests: complete requests. The last one may be the error for a rejected request.
     peer: the part of the environ that all requests of the connection share.
     received: number of bytes of an incomplete body.
-    _whole: head and size of the rest of the latest data, if it starts a request. It can be a complete request.
     """
 
     def __init__(self, rules: Rules, peer: dict[str, str]):
@@ -99,14 +96,6 @@ class RequestParser:
 
     def feed(self, data: bytes = b"") -> None:
         """Parse buffered data and `data`. Stop after the piece that completes a request."""
-        head = b"" if self.has_begun or self.unparsed else data[: data.find(b"\r\n\r\n") + 4]
-        self._whole = head, len(data) - len(head)
-        if known := self.rules.heads.get(self._whole):
-            body = BytesIO(data[len(head) :])
-            self.requests.append(
-                Request({**known, **self.peer, "wsgi.input": body}, keep_alive=True)
-            )
-            return
         if data:
             self.unparsed = memoryview(bytes(self.unparsed) + data)
         while self.unparsed and not self.requests:
@@ -173,15 +162,9 @@ class RequestParser:
         self.requests.append(error)
 
     def _complete(self) -> None:
-        environ, heads = self.environ, self.rules.heads
+        environ = self.environ
         if environ.pop("HTTP_TRANSFER_ENCODING", None):
             environ["CONTENT_LENGTH"] = str(self.received)
-        if (
-            self._keep_alive and self._whole[0] and self._whole[1] == self.received
-        ):  # the body is not chunked
-            if len(heads) >= MAX_HEADS:
-                heads.clear()
-            heads[self._whole] = environ.copy()
         environ["wsgi.input"] = BytesIO(self.body.getvalue())
         self.requests.append(Request(environ, self._keep_alive))
         if not self._keep_alive:

@@ -98,8 +98,8 @@ class Worker(BaseWorker):
             f"HTTP_{name.replace('-', '_')}": value
             for name, value in cfg.secure_scheme_headers.items()
         }
-        self.rules = Rules(*limits, base, frozenset(), {}, {})
-        self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes, {})
+        self.rules = Rules(*limits, base, frozenset(), {})
+        self.proxy_rules = Rules(*limits, base, frozenset(cfg.forwarder_headers), schemes)
         defaults = Config()
         if ignored := [
             name for name in IGNORED_SETTINGS if getattr(cfg, name) != getattr(defaults, name)

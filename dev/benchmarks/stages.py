@@ -30,7 +30,7 @@ BASE = {
     "SERVER_NAME": "127.0.0.1",
     "SERVER_PORT": "8080",
 }
-RULES = Rules(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES", BASE, frozenset(), {}, {})
+RULES = Rules(4094, 100, 8190, 2**27, "MAX_REQUEST_BYTES", BASE, frozenset(), {})
 REQUESTS = 128  # observers receive contexts in groups
 
 

@@ -197,6 +197,27 @@ def test_options_asterisk(service: Running) -> None:
     assert (seen["method"], seen["uri"]) == ("OPTIONS", "*")
 
 
+def test_environ_of_each_request() -> None:
+    """PEP 3333: requests on a connection have environs of their own, which the application can change."""
+    with (
+        start(app=f"{APP}:clear_environ") as running,
+        connect(running.http_port) as first,
+        connect(running.http_port) as second,
+    ):
+        for client in (first, second, first):
+            for body in ("hello", "world"):
+                client.sendall(
+                    request("/a?b", "Content-Length: 5", method="POST", body=body.encode())
+                )
+                [reply] = read_replies(client.recv(2**16))
+                seen = json.loads(reply.body)
+
+                assert seen["body"] == body
+                assert seen["uri"] == "/a?b"
+                assert seen["headers"] == {"HTTP_HOST": "x", "CONTENT_LENGTH": "5"}
+                assert seen["port"] == str(client.getsockname()[1])
+
+
 # The body
 
 
