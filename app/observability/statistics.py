@@ -1,4 +1,23 @@
-"""Statistics of inference requests for Triton's tools (T3), as JSON objects."""
+"""Statistics of inference requests for Triton's tools (T3), as JSON objects.
+
+Each worker counts its requests in a file that all workers can read and write. read() returns the
+sums over the files.
+
+A worker counts a request up to 0.1 s after its end, so read() waits until the requests that ended
+before the call are counted. Requests that end during the wait must not be in the result: if
+perf_analyzer finds no request between two calls, it fails, and a short run can end during the wait
+of the first call. Workers therefore count these requests twice:
+
+    read(), in any worker               observe(), in each worker
+    ---------------------               -------------------------
+    writes the time to `asked`
+    waits                               adds all requests to `total`,
+                                        and those that ended after `asked` to `late`
+    returns `total` minus `late`
+
+If a second call begins during the wait of the first one, `late` starts again from 0. The result of
+the first call then contains the requests that ended between the starts of the two calls.
+"""
 
 import time
 from typing import Any
@@ -12,20 +31,30 @@ from app.protocol.errors import NotFound, Unauthenticated
 
 SUCCESS = ("200", "OK")
 NOT_COUNTED = (NotFound, Unauthenticated)  # requests that may be for another model
-STAGES = ("compute_input", "compute_infer", "compute_output", "queue")
-MAX_SIZE = 1024  # batch size of all calls of predict() with at least as many rows
-RECENT = 1024  # number of requests that read() can leave out. perf_analyzer fails if its first call counts later ones
-# Totals of a worker. Times are in nanoseconds, and `last` is in milliseconds since the epoch.
-# sums: inferences, requests, and the time of each of STAGES, for successful requests. Row N is for requests that
-#   represent a call of predict() with the batch size N. Row 0 is for the other requests of batches.
-# recent: the last successful requests, each with its end, its row of `sums`, and its summands.
-# fail: number of the other requests, and their time.
-TOTALS = np.dtype(
+COMPUTE_STAGES = ("compute_input", "compute_infer", "compute_output")
+MAX_BATCH_SIZE = 1024  # batch size of all calls of predict() with at least as many rows
+MAX_READ_SECONDS = 1.0  # more than the time that a call of read() waits
+
+DURATION = np.dtype([("count", np.int64), ("ns", np.int64)])
+CALLS = np.dtype([(stage, DURATION) for stage in COMPUTE_STAGES])
+COUNTERS = np.dtype(
     [
-        ("sums", "i8", (MAX_SIZE + 1, 6)),
-        ("recent", "i8", (RECENT, 8)),
-        ("fail", "i8", 2),
-        ("last", "i8"),
+        ("inference_count", np.int64),
+        ("success", DURATION),
+        ("fail", DURATION),
+        ("queue", DURATION),
+        *[(stage, DURATION) for stage in COMPUTE_STAGES],
+        ("calls", CALLS, MAX_BATCH_SIZE + 1),  # calls of predict(), by batch size
+    ]
+)
+# Content of a worker's file. The times `asked` and `late_since` are those of time.monotonic().
+WORKER = np.dtype(
+    [
+        ("last_inference", np.int64),  # in milliseconds since the epoch
+        ("asked", np.float64),  # start of the latest read()
+        ("late_since", np.float64),  # the value of `asked` that `late` belongs to
+        ("late", COUNTERS),
+        ("total", COUNTERS),
     ]
 )
 
@@ -34,91 +63,156 @@ class Statistics:
     """Statistics of the model, summed over the workers. observe() is an observer of the queue."""
 
     def __init__(self, plane: DataPlane):
-        self.plane, self._totals = plane, np.zeros(1, TOTALS)
+        self.plane = plane
+        self._worker: Any = np.zeros(1, WORKER)[0]
 
     def start(self) -> None:
-        """Store the totals of this worker in the file of its slot. Call this after the fork."""
-        if place := metrics_directory():
-            (file := place / f"statistics_{own_slot()}.bin").touch()
-            self._totals = np.memmap(file, TOTALS, "r+", shape=1)
+        """Continue the counts in the file of this worker's slot. Call this after the fork."""
+        place = metrics_directory()
+        if place:
+            file = place / f"statistics_{own_slot()}.bin"
+            file.touch()
+            self._worker = np.memmap(file, WORKER, "r+", shape=1)[0]
 
     def observe(self, contexts: list[RequestContext]) -> None:
         """Count completed inference requests."""
-        own, inferences = self._totals[0], [each for each in contexts if each.operation == INFER]
-        if failed := [
-            each
-            for each in inferences
-            if each.status not in SUCCESS and each.failure not in NOT_COUNTED
-        ]:
-            own["fail"] += len(failed), int(1e9 * sum(each.ended - each.begun for each in failed))
-        if done := [each for each in inferences if each.status in SUCCESS and each.predicted]:
-            own["last"] = int(1e3 * (time.time() - time.monotonic() + done[-1].ended))
-            rows = to_rows(done)
-            np.add.at(
-                own["sums"], rows[:, 1], rows[:, 2:]
-            )  # before `recent`, because read() reads `recent` first
-            newest = own["sums"][
-                :, 1
-            ].sum()  # number of requests, for the position in a ring buffer
-            own["recent"][(newest - np.arange(len(rows))) % RECENT] = rows
+        worker = self._worker
+        requests = [context for context in contexts if context.operation == INFER]
+        successes = [
+            request for request in requests if request.status in SUCCESS and request.predicted
+        ]
+        failures = [
+            request
+            for request in requests
+            if request.status not in SUCCESS and request.failure not in NOT_COUNTED
+        ]
+        if successes:
+            epoch = time.time() - time.monotonic()
+            worker["last_inference"] = 1e3 * (epoch + successes[-1].ended)
+        _count_successes(worker["total"], successes)
+        _count_failures(worker["total"], failures)
+
+        asked = worker["asked"]
+        if worker["late_since"] != asked:
+            worker["late"] = np.zeros((), COUNTERS)
+            worker["late_since"] = asked
+        if time.monotonic() < asked + MAX_READ_SECONDS:
+            _count_successes(worker["late"], _select_late(successes, asked))
+            _count_failures(worker["late"], _select_late(failures, asked))
 
     def read(self, name: str = "", version: str | None = None) -> dict[str, Any]:
-        """Return the statistics of the requests that ended before this call. Raise NotFound as metadata() does."""
-        now, model = time.monotonic(), self.plane.metadata(name or None, version)
+        """Return the statistics of the requests that ended before this call.
+
+        Block for 0.1 s, if workers run. Raise NotFound as metadata() does.
+        """
+        asked = time.monotonic()
+        model = self.plane.metadata(name or None, version)
+        workers = self._read_workers()
+        for worker in workers:
+            worker["asked"] = asked
         self.plane.observer_queue.wait_for_workers()
-        files = place.glob("statistics_*.bin") if (place := metrics_directory()) else ()
-        workers = np.concatenate([np.fromfile(file, TOTALS) for file in files] or [self._totals])
-        recent, sums = np.concatenate(workers["recent"]), workers["sums"].sum(axis=0)
-        later = recent[recent[:, 0] > 1e9 * now]
-        np.subtract.at(sums, later[:, 1], later[:, 2:])
-        inferences, count, *times = sums.sum(axis=0).tolist()
-        stats = {
-            "success": duration(count, sum(times)),
-            "fail": duration(*workers["fail"].sum(axis=0).tolist()),
+
+        counters = _sum_counters(workers, asked)
+        zero = {"count": 0, "ns": 0}
+        inference_stats = {
+            "success": _to_json(counters["success"]),
+            "fail": _to_json(counters["fail"]),
+            "queue": _to_json(counters["queue"]),
+            **{stage: _to_json(counters[stage]) for stage in COMPUTE_STAGES},
+            "cache_hit": zero,
+            "cache_miss": zero,
         }
-        stats |= stage_durations(count, times) | {
-            "cache_hit": duration(0, 0),
-            "cache_miss": duration(0, 0),
-        }
-        calls = [(size, row) for size, row in enumerate(sums[:, 1:5].tolist()) if size and row[0]]
-        found = {
+        call_counts = counters["calls"]["compute_infer"]["count"]
+        batch_stats = []
+        for batch_size in np.flatnonzero(call_counts).tolist():
+            calls = counters["calls"][batch_size]
+            durations = {stage: _to_json(calls[stage]) for stage in COMPUTE_STAGES}
+            batch_stats.append({"batch_size": batch_size, **durations})
+
+        statistics = {
             "name": model.name,
             "version": model.version,
-            "last_inference": int(workers["last"].max()),
-            "inference_count": inferences,
-            "execution_count": sum(row[0] for _, row in calls),
-            "inference_stats": stats,
-            "batch_stats": [
-                {"batch_size": size, **stage_durations(row[0], row[1:])} for size, row in calls
-            ],
+            "last_inference": max(int(worker["last_inference"]) for worker in workers),
+            "inference_count": int(counters["inference_count"]),
+            "execution_count": int(call_counts.sum()),
+            "inference_stats": inference_stats,
+            "batch_stats": batch_stats,
             "memory_usage": [],
         }
-        return {"model_stats": [found]}
+        return {"model_stats": [statistics]}
+
+    def _read_workers(self) -> list[Any]:
+        """Return the records of all workers, which map their files into memory.
+
+        They include the records of workers that have exited.
+        """
+        place = metrics_directory()
+        files = place.glob("statistics_*.bin") if place else ()
+        # A new file is empty until its worker has mapped it.
+        workers = [
+            np.memmap(file, WORKER, "r+", shape=1)[0] for file in files if file.stat().st_size
+        ]
+        return workers or [self._worker]
 
 
-def to_rows(contexts: list[RequestContext]) -> np.ndarray:
-    """Return a row of `recent` for each request."""
-    sizes = [
-        min(each.batch_rows or 1, MAX_SIZE) if each.leads or not each.batch_rows else 0
-        for each in contexts
-    ]
-    counts = [each.rows if each.batch_rows else 1 for each in contexts], [1] * len(contexts)
-    begun, decoded, started, predicted, ended = 1e9 * np.transpose(
-        [each.times for each in contexts]
-    )
-    times = (
-        decoded - begun,
-        predicted - started,
-        ended - predicted,
-        started - decoded,
-    )  # in the order of STAGES
-    return np.column_stack([ended, sizes, *counts, *times]).astype(np.int64)
+def _select_late(requests: list[RequestContext], asked: float) -> list[RequestContext]:
+    return [request for request in requests if request.ended > asked]
 
 
-def duration(count: int, ns: int) -> dict[str, int]:
-    return {"count": count, "ns": ns}
+def _count_failures(counters: Any, failures: list[RequestContext]) -> None:
+    if failures:
+        seconds = np.array([request.ended - request.begun for request in failures])
+        _add(counters["fail"], _to_nanoseconds(seconds))
 
 
-def stage_durations(count: int, times: list[int]) -> dict[str, Any]:
-    """Return the durations of STAGES. A batch has no time for the last one, `queue`."""
-    return {name: duration(count, each) for name, each in zip(STAGES, times, strict=False)}
+def _count_successes(counters: Any, successes: list[RequestContext]) -> None:
+    """Add the requests and their stages, and the calls of predict() that they represent."""
+    if not successes:
+        return
+    stages = _to_nanoseconds(np.diff([request.times for request in successes]))
+    decode, queue, predict, encode = stages.T
+    _add(counters["success"], stages.sum(axis=1))
+    _add(counters["queue"], queue)
+    _add(counters["compute_input"], decode)
+    _add(counters["compute_infer"], predict)
+    _add(counters["compute_output"], encode)
+    # With batching, inferences are rows.
+    inferences = [request.rows if request.batch_rows else 1 for request in successes]
+    counters["inference_count"] += sum(inferences)
+
+    # The requests of a batch share a call. The first one represents it.
+    is_call = np.array([request.leads or not request.batch_rows for request in successes])
+    batch_sizes = np.array([request.batch_rows or 1 for request in successes])[is_call]
+    batch_sizes = np.minimum(batch_sizes, MAX_BATCH_SIZE)
+    for stage, durations in zip(COMPUTE_STAGES, (decode, predict, encode), strict=True):
+        calls = counters["calls"][stage]
+        np.add.at(calls["count"], batch_sizes, 1)
+        np.add.at(calls["ns"], batch_sizes, durations[is_call])
+
+
+def _to_nanoseconds(seconds: np.ndarray) -> np.ndarray:
+    return (1e9 * seconds).astype(np.int64)
+
+
+def _add(total: Any, durations: np.ndarray) -> None:
+    """Add durations in nanoseconds to a record of the type DURATION."""
+    total["count"] += len(durations)
+    total["ns"] += durations.sum()
+
+
+def _sum_counters(workers: list[Any], asked: float) -> Any:
+    """Return the sums of the counters, without the requests that ended after `asked`."""
+    sums = np.zeros(COUNTERS.itemsize // 8, np.int64)
+    for worker in workers:
+        # observe() writes `total` first. `late` is read first, so that it contains no request
+        # that `total` lacks.
+        has_late = worker["late_since"] >= asked
+        late = np.frombuffer(worker["late"].tobytes(), np.int64)
+        sums += np.frombuffer(worker["total"].tobytes(), np.int64)
+        if has_late:
+            sums -= late
+    return sums.view(COUNTERS)[0]
+
+
+def _to_json(duration: Any) -> dict[str, int]:
+    return {"count": int(duration["count"]), "ns": int(duration["ns"])}
