@@ -38,8 +38,6 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "InputCodec",
-]
-__all__ += [
     "InvalidInput",
     "MetadataTensor",
     "ModelError",
@@ -47,17 +45,19 @@ __all__ += [
     "NotFound",
     "PandasCodec",
     "Parameters",
-]
-__all__ += [
     "PayloadTooLarge",
     "RequestCodec",
     "RequestContext",
     "RequestInput",
     "RequestOutput",
     "ResponseOutput",
+    "StringCodec",
+    "Unavailable",
+    "model_file",
+    "read_settings",
+    "register_input_codec",
+    "register_request_codec",
 ]
-__all__ += ["StringCodec", "Unavailable", "model_file", "read_settings", "register_input_codec"]
-__all__ += ["register_request_codec"]
 
 
 def model_file(name: str) -> Path:
