@@ -70,7 +70,7 @@ def child_exit(server, worker):
 
 def worker_exit(server, worker):
     if lifecycle := getattr(worker, "lifecycle", None):
-        server.exit_status = lifecycle.close()
+        lifecycle.close()
 
 
 def on_exit(server):

@@ -40,11 +40,8 @@ def start_watching(settings: Settings) -> None:
     ):  # a terminal also sends these to gunicorn
         signal.signal(each, signal.SIG_IGN)
     log.configure(settings.log_format, settings.log_level)
-    code = [] if settings.preload_model else [ROOT / "app", ROOT / "grpc_service"]
-    directories = [settings.model_dir, *code]
+    directories = [settings.model_dir, ROOT / "app", ROOT / "grpc_service"]
     logger.info("Watching %s", ", ".join(map(os.path.relpath, directories)))
-    if not code:
-        logger.warning("PRELOAD_MODEL=on: restart the service after a change of code")
     visible = DefaultFilter(ignore_entity_patterns=[*DefaultFilter.ignore_entity_patterns, r"^\."])
     timing = {"step": QUIET_MS, "debounce": LONGEST_MS, "rust_timeout": CHECK_MS}
     for changes in watch(*directories, watch_filter=visible, yield_on_timeout=True, **timing):  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ RENAMED = {
     "DRAIN_SECONDS": "SHUTDOWN_DELAY_SECONDS",
     "GRACEFUL_TIMEOUT": "SHUTDOWN_TIMEOUT_SECONDS",
 }
-RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "PRELOAD": "PRELOAD_MODEL", "UI": "UI_ENABLED"}
+RENAMED |= {"KEEPALIVE": "KEEPALIVE_SECONDS", "UI": "UI_ENABLED"}
 SWITCH = {
     "on": True,
     "1": True,
@@ -134,9 +134,6 @@ class Settings:
         usable_cores(), number(int, 1, 1024), "Worker processes. Each loads a copy of the model"
     )
     devices: tuple[str, ...] = setting((), DEVICES, "GPUs, such as `0,1`. Each worker uses one")
-    preload_model: bool = setting(
-        False, on_off, "Load the model once and share its memory: `on` or `off`"
-    )
     max_concurrency: int = setting(
         4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker"
     )
@@ -264,11 +261,6 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         faults.append(
             f"GRPC_PORT={settings.grpc_port}: also the value of HTTP_PORT. Expected different ports."
         )
-    if settings.preload_model and (
-        settings.devices or "rolling_reload" in settings.disable_optimizations
-    ):
-        other = "DEVICES" if settings.devices else "rolling_reload in DISABLE_OPTIMIZATIONS"
-        faults.append(f"PRELOAD_MODEL=on: not available with {other}. Unset one of them.")
     if faults:
         raise ConfigurationError(" ".join(faults))
     cert, key, client_ca = (

@@ -46,7 +46,8 @@ class Repeater(Timer):
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
-        self.join(2)  # a fork after load() does not copy threads. A call of is_healthy() can hang
+        # A call of is_healthy() can hang, so the time to wait for its end is limited.
+        self.join(2)
 
     def run(self) -> None:
         while not self.finished.wait(self.interval):
@@ -115,10 +116,7 @@ class DataPlane:
         logger.info("Loaded the model in %.1f s", self.load_seconds)
 
     def warm_up(self) -> None:
-        """Warm up the model. After that, the service is ready. Exceptions propagate.
-
-        Call this in the worker: libraries start threads in the first predict(), and a fork does not copy threads.
-        """
+        """Warm up the model. After that, the service is ready. Exceptions propagate."""
         self._adapter.warm_up(self._model)
         release_free_memory()
         self._at_close.callback(self._adapter.unload, self._model)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
-from app.config.resources import configure_malloc, limit_library_threads, release_free_memory
+from app.config.resources import configure_malloc, limit_library_threads
 from app.config.settings import Settings, find_warnings, read_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
@@ -23,7 +23,6 @@ from app.observability.metric_files import (
 )
 from app.protocol.errors import ConfigurationError
 from app.runtime.deferred_load import is_load_deferred
-from app.runtime.preload import PreloadingArbiter
 from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.shared_state import ENDED, STUCK, SharedState
@@ -89,8 +88,7 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     if "metric_compaction" not in settings.disable_optimizations:
         use_slots()
     if "rolling_reload" not in settings.disable_optimizations:
-        arbiter = PreloadingArbiter if settings.preload_model else RollingArbiter
-        arbiter.take_over(server, shared, read_settings)
+        RollingArbiter.take_over(server, shared, read_settings)
     # Workers share GRPC_PORT with SO_REUSEPORT, which would also allow another program on the port.
     problem = find_port_problem(
         settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port}
@@ -113,7 +111,6 @@ def prepare_fork(server: Arbiter, worker: Any, settings: Settings) -> None:
     used = Counter(device for _, device in newest)
     worker.device = min(settings.devices, key=used.__getitem__, default=None)
     gc.collect()
-    release_free_memory()
     gc.freeze()  # otherwise, garbage collection in a worker writes to these objects, which copies their pages
 
 

@@ -60,7 +60,7 @@ class WorkerLifecycle:
         self.closing: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load the model in a thread, unless the master does. If no worker is ready, accept probes immediately."""
+        """Load the model in a thread. If no worker is ready, accept probes immediately."""
         self.service.metrics.start()
         observers: list[Observer] = [AccessLog(self.settings.log_format)]
         if self.settings.predict_timeout_seconds:
@@ -77,14 +77,12 @@ class WorkerLifecycle:
             not self.shared.has_ready() and "GUNICORN_PID" not in os.environ
         ):  # in an upgrade (USR2), old workers serve
             self.open()
-        if self.plane.is_loaded or not self.settings.preload_model:
-            threading.Thread(target=self.load, name="load", daemon=True).start()
+        threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def load(self) -> None:
-        """Load the model unless the master has loaded it. Warm it up and accept connections."""
-        if not self.plane.is_loaded:
-            with self.exit_on_error("load()"):
-                self.plane.load()
+        """Load the model, warm it up and accept connections."""
+        with self.exit_on_error("load()"):
+            self.plane.load()
         with self.exit_on_error("Warm-up"):
             self.plane.warm_up()
         if self.server.alive:
@@ -110,9 +108,7 @@ class WorkerLifecycle:
         logger.info("Worker %d is ready", os.getpid())
         with suppress(OSError):  # the master has exited
             os.kill(self.server.ppid, signal.SIGCHLD)  # wake the master, which stops old workers
-        if self.server.age == (
-            2 if self.settings.preload_model else 1
-        ):  # the first worker with a model
+        if self.server.age == 1:  # the first worker
             print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)
 
     def replace_if_stuck(self, contexts: list[RequestContext]) -> None:
@@ -160,8 +156,8 @@ class WorkerLifecycle:
     def is_service_stopping(self) -> bool:
         return self.shared.is_stopping
 
-    def close(self) -> int:
-        """Finish running calls, write the last metrics, log lines and spans, and return the worker's exit status."""
+    def close(self) -> None:
+        """Finish running calls, and write the last metrics, log lines and spans."""
         if self.closing is None:
             self.on_stop()
             self.on_drain_end()
@@ -175,7 +171,6 @@ class WorkerLifecycle:
         timer = threading.Timer(1, os._exit, [status])
         timer.daemon = True
         timer.start()
-        return status
 
 
 def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> None:

@@ -101,14 +101,24 @@ class RollingArbiter(Arbiter):
             raise HaltServer(None, status)
 
     def reload(self) -> None:
-        """Reload the configuration and replace all workers, without waiting for the old ones to exit."""
-        if self.read_config():
-            self.replace_workers()
+        """Reload the configuration and replace all workers, without waiting for the old ones to exit.
 
-    def replace_workers(self) -> None:
-        """Replace all workers. Stop the new workers of an unfinished reload first."""
-        self.cancel_reload()
-        self.renewed_at, self.failed_at = self.worker_age, -math.inf
+        Addresses stay the same. If the configuration is not valid, do nothing but log the error.
+        """
+        try:
+            self.check()
+        except Exception as error:
+            self.log.error("Reload rejected: %s", error)
+            return
+
+        self.app.reload()
+        self.setup(self.app)
+        self.log.reopen_files()
+        self.cfg.on_reload(self)
+
+        self.cancel_reload()  # stops the new workers of an unfinished reload
+        self.renewed_at = self.worker_age
+        self.failed_at = -math.inf
 
     def cancel_reload(self) -> None:
         """Stop the new workers, so that all have the same model. If too few old ones are ready, continue the reload."""
@@ -117,19 +127,6 @@ class RollingArbiter(Arbiter):
             for pid in new:
                 self.kill_worker(pid, signal.SIGTERM)
             self.renewed_at = 0
-
-    def read_config(self) -> bool:
-        """Reload the configuration, except for addresses. Return False if it is not valid."""
-        try:
-            self.check()
-        except Exception as error:
-            self.log.error("Reload rejected: %s", error)
-            return False
-        self.app.reload()
-        self.setup(self.app)
-        self.log.reopen_files()
-        self.cfg.on_reload(self)
-        return True
 
     def manage_workers(self) -> None:
         """Start missing workers. Stop old or stuck ones when all new ones are ready, or one is and no old one is."""

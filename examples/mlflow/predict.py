@@ -1,7 +1,7 @@
 """The model: any pyfunc that MLflow saved with a signature. METADATA follows the signature (app/signature.py).
 
 Add the packages of its requirements.txt to install_requires in setup.cfg, with mlflow-skinny in place of mlflow.
-SIGHUP loads a new model. With PRELOAD_MODEL=on, a model with another signature requires a restart.
+SIGHUP loads a new model.
 """
 
 import numpy as np

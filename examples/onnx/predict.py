@@ -1,14 +1,10 @@
-"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model.
-
-Threads of a session do not survive a fork. With PRELOAD_MODEL=on, the session has no threads, and a call uses one core.
-"""
+"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
 
 import io
 import os
 
-os.environ.setdefault(
-    "ORT_DISABLE_TELEMETRY", "1"
-)  # onnxruntime's telemetry thread would break forked workers
+# Set before the import: otherwise, onnxruntime sends usage data to Microsoft.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 import onnxruntime
@@ -42,9 +38,7 @@ def load():
     """Load and return the model, the first argument of predict(). Called once per worker at startup."""
     settings = read_settings()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = (
-        1 if settings.preload_model else int(os.environ.get("OMP_NUM_THREADS", 0))
-    )
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))
     providers = [each for each in PROVIDERS if each in onnxruntime.get_available_providers()]
     return onnxruntime.InferenceSession(settings.model_file("digits.onnx"), options, providers)
 

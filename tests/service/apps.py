@@ -6,7 +6,6 @@ import builtins
 import logging
 import os
 import select
-import subprocess
 import threading
 import time
 import warnings
@@ -268,17 +267,16 @@ def versioned() -> Flask:
     """Return an FP32 echo with two more outputs: the word in FOLDER/model at the time of load(), and the worker's PID.
 
     load() adds a line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is "broken",
-    load() raises an exception. "threaded" starts a thread, and "parent" waits for a child process. "half" waits for
-    FOLDER/fail and raises in one worker, and waits for FOLDER/pass in others. The model has 64 MiB.
+    load() raises an exception. "half" waits for FOLDER/fail and raises in one worker, and waits for FOLDER/pass in
+    others.
     """
-    data_plane.LOG_SECONDS = 0.1  # interval of log messages during load()
     outputs = [
         MetadataTensor("y", "FP32", [-1]),
         MetadataTensor("word", "BYTES", [1], content_type="str"),
     ]
     outputs.append(MetadataTensor("pid", "INT64", [1]))
 
-    def load() -> dict[str, Any]:
+    def load() -> str:
         place = Path(os.environ["FOLDER"])
         with (place / "loads").open("a") as file:
             file.write(f"{os.getpid()}\n")
@@ -290,17 +288,10 @@ def versioned() -> Flask:
             wait_for(place / ("fail" if is_broken else "pass"))
         if is_broken:
             raise RuntimeError("broken")
-        if word == "threaded":
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
-        if word == "parent":
-            child = subprocess.Popen(["sh", "-c", "exit 7"])
-            time.sleep(1.5)  # longer than one loop of the master, which must not reap the child
-            assert child.wait() == 7
-        return {"word": word, "weights": np.ones(2**23)}
+        return word
 
-    def predict(model: dict[str, Any], x: np.ndarray) -> dict[str, Any]:
-        assert model["weights"].sum() == 2**23
-        return {"y": x, "word": [model["word"]], "pid": np.array([os.getpid()])}
+    def predict(word: str, x: np.ndarray) -> dict[str, Any]:
+        return {"y": x, "word": [word], "pid": np.array([os.getpid()])}
 
     return create_app(
         module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)

@@ -1,10 +1,8 @@
-"""Services whose libraries use GPUs or start threads, for example 'tests.service.library_apps:visible_device()'."""
+"""A service that returns the GPU of its worker: gunicorn 'tests.service.library_apps:visible_device()'."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from flask import Flask
 from app import create_app
 from app.protocol.types import MetadataTensor
 from tests.kit import models
-from tests.service.apps import waiting
 
 
 def visible_device() -> Flask:
@@ -43,34 +40,3 @@ def visible_device() -> Flask:
     return create_app(
         module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
     )
-
-
-def torch_model() -> Flask:
-    """Return a service whose load() imports torch."""
-
-    def load() -> None:
-        import torch  # noqa: F401
-
-    return create_app(module=models.model([], [], lambda _: {}, load))
-
-
-def native_thread() -> Flask:
-    """Return a service whose load() starts a thread of a C library, which the library's destructor waits for."""
-
-    def load() -> None:
-        library, thread = ctypes.CDLL(None), ctypes.c_ulong()
-        library.pthread_create(ctypes.byref(thread), None, library.sleep, ctypes.c_void_p(3600))
-        library.pthread_setname_np(thread, b"telemetry")
-        library.__cxa_atexit(library.pthread_join, thread, None)
-
-    return waiting(load)
-
-
-def python_thread() -> Flask:
-    """Return a service whose load() starts a thread of Python that does not end, and the threads of BLAS."""
-
-    def load() -> None:
-        threading.Thread(target=time.sleep, args=(3600,), daemon=False).start()
-        np.ones((500, 500)) @ np.ones((500, 500))
-
-    return waiting(load)

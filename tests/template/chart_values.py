@@ -44,7 +44,6 @@ FEATURES: dict[str, Values] = {
         "config": {
             "HOST": "::",
             "WORKERS": 2,
-            "PRELOAD_MODEL": True,
             "MAX_BATCH_DELAY_MS": 0.5,
             "LOG_FORMAT": "json",
         },

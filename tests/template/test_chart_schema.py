@@ -118,13 +118,6 @@ REFUSED_IN_WORDS = [
         {"gpus": 1, "resources": {"limits": {"nvidia.com/gpu": 1}}},
         "gpus: resources.limits has nvidia.com/gpu, too.",
     ),
-    *(
-        (
-            {"gpus": 1, "config": {"PRELOAD_MODEL": on}},
-            "gpus: not available with config.PRELOAD_MODEL.",
-        )
-        for on in (True, "on")
-    ),
     ({"autoscaling": ENABLED, "keda": ENABLED}, "autoscaling and keda: both are enabled"),
     (
         {"autoscaling": {**ENABLED, "targetCPUUtilizationPercentage": None}},

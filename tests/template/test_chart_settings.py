@@ -147,7 +147,6 @@ def test_settings_reach_the_service(render: Render):
     values = {
         "HOST": "::",
         "WORKERS": 3,
-        "PRELOAD_MODEL": True,
         "MAX_CONCURRENCY": 5,
         "MAX_QUEUE_SIZE": 0,
         "MAX_BATCH_SIZE": 8,

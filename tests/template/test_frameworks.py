@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -231,17 +230,3 @@ def test_readme_calls(
     )
     for command in commands(text)[1:]:
         assert {output["name"] for output in grpcurl(command, made)["outputs"]} == names
-
-
-def test_preloaded_workers_give_same_results(
-    project: Callable[[str], Path], framework: str, service: Running
-) -> None:
-    """With PRELOAD_MODEL=on, workers return the same results as a worker that loads the model itself."""
-    made = project(framework)
-    expected = call(made, service)["outputs"]
-    with (
-        gunicorn(made, WORKERS=2, PRELOAD_MODEL="on", PYTHONPATH=made) as preloaded,
-        ThreadPoolExecutor() as pool,
-    ):
-        responses = list(pool.map(call, [made] * 8, [preloaded] * 8))
-    assert all(response["outputs"] == expected for response in responses)

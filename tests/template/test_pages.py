@@ -41,7 +41,6 @@ def test_every_setting_is_listed(field: Any) -> None:
         "workers": "number of available CPU cores",
         "model_name": "name in [`METADATA`](predict.md#metadata)",
         "model_version": "version in [`METADATA`](predict.md#metadata)",
-        "preload_model": "`off`",
         "ui_enabled": "`on`",
         "capture_redact": "",
         "cors_origins": "",

@@ -54,9 +54,6 @@
 {{- if and .Values.gpus (hasKey ($resources.limits | default dict) "nvidia.com/gpu") -}}
 {{- fail "gpus: resources.limits has nvidia.com/gpu, too. Set only gpus." -}}
 {{- end -}}
-{{- if and .Values.gpus (has (toString .Values.config.PRELOAD_MODEL) (list "true" "on")) -}}
-{{- fail "gpus: not available with config.PRELOAD_MODEL. Set PRELOAD_MODEL to off." -}}
-{{- end -}}
 {{- $cpu := or ($resources.requests | default dict).cpu ($resources.limits | default dict).cpu -}}
 {{- range $name := list "autoscaling" "keda" -}}
 {{- $scaler := index $.Values $name -}}

@@ -98,17 +98,6 @@ def test_reload_serves_edited_files(tmp_path: Path) -> None:
     assert set(requests.results) == {1.5, 0.5, 9.5, 13}
 
 
-def test_reload_with_preload(tmp_path: Path) -> None:
-    """With PRELOAD_MODEL=on, a new model is served. A log message states that a code change needs a restart."""
-    project = make_project(tmp_path)
-    with serving(project, "--reload", "--preload-model", "on", WORKERS=1) as running:
-        wait_for(
-            lambda: "PRELOAD_MODEL=on: restart the service after a change of code" in running.log()
-        )
-        (project / "model/term.txt").write_text("2")
-        wait_for(lambda: send_request(running) == 3)
-
-
 def test_reload_ignores_hidden_and_compiled_files(tmp_path: Path) -> None:
     """Files that editors and Python write next to the code do not trigger a reload."""
     project = make_project(tmp_path)

@@ -28,8 +28,8 @@ def test_defaults() -> None:
         ("HOST", "127.0.0.1", "127.0.0.1"),
         ("MODEL_NAME", "other", "other"),
         ("JSON_NONFINITE", "NULL", "null"),
-        ("PRELOAD_MODEL", "On", True),
-        ("PRELOAD_MODEL", "0", False),
+        ("UI_ENABLED", "On", True),
+        ("UI_ENABLED", "0", False),
         ("LOG_LEVEL", "debug", "DEBUG"),
         ("MODEL_DIR", "/", Path("/")),
         ("DEVICES", "0, 1", ("0", "1")),
@@ -69,7 +69,7 @@ def test_reads_values(variable: str, text: str, value: object) -> None:
         ("MAX_REQUEST_BYTES", "64MiB", "a whole number"),
         ("SHUTDOWN_TIMEOUT_SECONDS", "9" * 5000, "a whole number"),
         ("KEEPALIVE_SECONDS", "²", "a whole number"),
-        ("PRELOAD_MODEL", "perhaps", "on or off"),
+        ("UI_ENABLED", "perhaps", "on or off"),
         ("HOST", "not an address", "an address"),
         ("JSON_NONFINITE", "nan", "error or null"),
         ("LOG_LEVEL", "loud", "DEBUG or INFO"),
@@ -118,7 +118,6 @@ def test_reports_all_invalid_values() -> None:
         ("GRPC_MAX_CONNECTION_AGE", "GRPC_MAX_CONNECTION_AGE_SECONDS"),
         ("KEEPALIVE", "KEEPALIVE_SECONDS"),
         ("MAX_QUEUE", "MAX_QUEUE_SIZE"),
-        ("PRELOAD", "PRELOAD_MODEL"),
         ("REQUEST_TIMEOUT", "REQUEST_TIMEOUT_SECONDS"),
         ("TLS_CERT", "TLS_CERT_FILE"),
         ("TLS_CLIENT_CA", "TLS_CLIENT_CA_FILE"),
@@ -154,22 +153,6 @@ def test_devices_set_number_of_workers() -> None:
         "DEVICES has 3 devices, but WORKERS is 2. Increase WORKERS."
     ]
     assert not list(find_warnings(read_settings({"DEVICES": "0", "WORKERS": "2"}), {}))
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "problem"),
-    [
-        ("DEVICES", "0", "DEVICES"),
-        ("DISABLE_OPTIMIZATIONS", "rolling_reload", "rolling_reload in DISABLE_OPTIMIZ"),
-    ],
-)
-def test_preload_excludes_other_settings(variable: str, value: str, problem: str) -> None:
-    """PRELOAD_MODEL=on is rejected with a setting that makes it impossible."""
-    with pytest.raises(
-        ConfigurationError,
-        match=f"PRELOAD_MODEL=on: not available with {problem}.*Unset one of them",
-    ):
-        read_settings({"PRELOAD_MODEL": "on", variable: value})
 
 
 def test_finds_model_files(tmp_path: Path) -> None:

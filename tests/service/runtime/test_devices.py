@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from oip_conformance.wires import Grpc
-from tests.kit.processes import Running, gunicorn, python_path, wait_for, workers
+from tests.kit.processes import Running, gunicorn, wait_for, workers
 from tests.kit.waiting_client import BOTH
-from tests.service.runtime.commands import ROOT, post_on_new_connection, start
+from oip_conformance.wires import Grpc
+from tests.service.runtime.commands import ROOT, post_on_new_connection
 
 APP = "tests.service.library_apps:visible_device()"
 DEVICES = ["0", "GPU-8932f937"]
@@ -123,15 +123,3 @@ def test_reload_keeps_the_balance(service: Running, folder: Path) -> None:
         )
     )
     assert_balanced(service)
-
-
-def test_preload_rejects_cuda(tmp_path: Path) -> None:
-    """If load() has initialized CUDA in the master, the service does not start, and the error has the remedy."""
-    (tmp_path / "torch.py").write_text("class cuda:\n    is_initialized = lambda: True\n")
-    settings = {"PRELOAD_MODEL": "on", "WORKERS": "2", "PYTHONPATH": python_path(tmp_path)}
-    done = start("gunicorn", "tests.service.library_apps:torch_model()", **settings)
-    assert done.returncode == 3
-    assert done.stderr.splitlines()[-1].endswith(
-        "Cannot start: load() failed: CUDA is initialized, but fails after a fork. Set PRELOAD_MODEL=off"
-    )
-    assert "Traceback" not in done.stderr

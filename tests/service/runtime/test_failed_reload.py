@@ -2,32 +2,96 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.kit.processes import gunicorn, wait_for, workers
-from tests.kit.waiting_client import ROOT
-from tests.service.runtime.test_preload import APP, Served
+from tests.kit.processes import Running, gunicorn, wait_for, workers
+from tests.kit.waiting_client import BOTH, ROOT
+from tests.kit.wires import Grpc, Response
 
+APP = "tests.service.apps:versioned()"
+REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
 FAILED = (
     "New worker failed to start: load() failed: RuntimeError: broken. Keeping the current workers"
 )
 ENDED = "New worker failed to start: A worker ended before it was ready"
 
 
+class Served:
+    """A service of `tests.service.apps:versioned`, and the directory that its load() reads."""
+
+    def __init__(self, service: Running, folder: Path):
+        self.service = service
+        self.folder = folder
+
+    def send_request(self, protocol: str) -> tuple[str, int]:
+        """Send a request over a new connection, and return the word of the model and the PID of the worker."""
+        if protocol == "grpc":
+            while (
+                response := self.send_grpc_request()
+            ).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
+                pass
+            assert response.kind == "ok", response
+            return response.outputs["word"][2][0].decode(), response.outputs["pid"][2][0]
+        with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
+            connection.request("POST", "/v2/models/test/infer", json.dumps(REQUEST))
+            outputs = json.loads(connection.getresponse().read())["outputs"]
+            return outputs[1]["data"][0], outputs[2]["data"][0]
+
+    def send_grpc_request(self) -> Response:
+        with self.service.own_channel() as channel:
+            return Grpc(channel).infer([("x", "FP32", [1], [1.0])])
+
+    def model_words(self) -> set[str]:
+        """Return the words of the models of all current workers, by requests over both protocols."""
+        words = set()
+        for protocol in BOTH:
+            waiting = workers(self.service)
+            for _ in range(1000):
+                word, pid = self.send_request(protocol)
+                words.add(word)
+                waiting.discard(pid)
+                if not waiting & workers(self.service):  # some may have stopped since
+                    break
+            else:
+                raise AssertionError(f"no response over {protocol} of {waiting}")
+        return words
+
+    def loads(self) -> int:
+        """Return the number of calls of load()."""
+        noted = self.folder / "loads"
+        return noted.read_text().count("\n") if noted.exists() else 0
+
+    def reload_model(self, word: str) -> None:
+        """Reload the model with this word, and return when load() waits for go()."""
+        (self.folder / "model").write_text(word)
+        (self.folder / "wait").touch()
+        before = self.loads()
+        self.service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: self.loads() > before)
+
+    def finish_load(self) -> None:
+        (self.folder / "wait").unlink()
+
+    def wait_for_others(self, before: set[int]) -> None:
+        """Wait until there are two workers, none of which is in `before`."""
+        wait_for(lambda: len(now := workers(self.service)) == 2 and not before & now)
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     """Yield a service with two workers and the model "first". load() does not wait."""
     (tmp_path / "model").write_text("first")
-    with ExitStack() as stack:
-        service = stack.enter_context(gunicorn(ROOT, APP, FOLDER=tmp_path, WORKERS=2))
+    with gunicorn(ROOT, APP, FOLDER=tmp_path, WORKERS=2) as service:
         wait_for(lambda: service.ready_count() == 2)
-        yield Served(service, tmp_path, stack)
+        yield Served(service, tmp_path)
 
 
 def reload(served: Served, word: str) -> None:

@@ -22,8 +22,8 @@ def predict("""
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"PRELOAD_MODEL": "on"}, {"GUNICORN_CMD_ARGS": "-k gthread"}],
-    ids=["default", "preload", "gthread"],
+    [{}, {"GUNICORN_CMD_ARGS": "-k gthread"}],
+    ids=["default", "gthread"],
 )
 def test_unload_follows_last_request(
     stack: ExitStack, tmp_path: Path, settings: dict[str, str]

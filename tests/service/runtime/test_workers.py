@@ -143,10 +143,9 @@ def test_closes_idle_connections() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
-@pytest.mark.parametrize("preload", ["off", "on"])
-def test_releases_memory_that_load_freed(preload: str) -> None:
+def test_releases_memory_that_load_freed() -> None:
     """A worker returns the memory that load() has freed to the operating system."""
-    with gunicorn(ROOT, "tests.service.apps:memory_peak()", PRELOAD_MODEL=preload) as service:
+    with gunicorn(ROOT, "tests.service.apps:memory_peak()") as service:
         body = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [0]}]}
         status, response = post_on_new_connection(service, body)
         assert status == 200
