@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
-    """Create the Flask application of `module` (default: app/predict.py). Raise ConfigurationError if it is invalid."""
+    """Create the Flask application of `module` (default: app/predict.py). Raise ConfigurationError if it is invalid.
+
+    The model is loaded and warmed up, except in a worker of gunicorn, which does this in a thread.
+    """
     from flask import Flask
 
+    from app import runtime
     from app.config.settings import read_settings
     from app.inference.data_plane import DataPlane, import_owner_file
     from app.observability.metrics import Metrics
@@ -25,11 +29,10 @@ def create_app(settings: Settings | None = None, module: Any = None) -> Flask:
     from app.rest.fast_path import FastPath
     from app.rest.middleware import ApiKeyMiddleware, ContextMiddleware, CorsMiddleware
     from app.rest.routes import Service, init_rest
-    from app.runtime.deferred_load import is_load_deferred
 
     settings = settings or read_settings()
     plane = DataPlane(module or import_owner_file("predict"), settings, ObserverQueue(), make_spans)
-    if not is_load_deferred.get():
+    if not runtime.is_worker:
         plane.load()
         plane.warm_up()
     app = Flask(__name__, static_folder=None)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
+from app import runtime
 from app.config.resources import configure_malloc, limit_library_threads
 from app.config.settings import Settings, find_warnings, read_settings
 from app.inference.startup_errors import describe_error, exc_info_of
@@ -22,7 +23,6 @@ from app.observability.metric_files import (
     use_slots,
 )
 from app.protocol.errors import ConfigurationError
-from app.runtime.deferred_load import is_load_deferred
 from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.shared_state import ENDED, STUCK, SharedState
@@ -115,7 +115,7 @@ def prepare_fork(server: Arbiter, worker: Any, settings: Settings) -> None:
 
 
 def prepare_worker(worker: Any) -> None:
-    """Set up logging, metrics and the device of this process, and defer load(). Call this after the fork."""
+    """Set up logging, metrics and the device of this process, a new worker. Call this after the fork."""
     log.handler.start()
     if worker.device:
         os.environ["CUDA_VISIBLE_DEVICES"] = (
@@ -124,7 +124,7 @@ def prepare_worker(worker: Any) -> None:
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         logger.info("Worker %d uses device %s", os.getpid(), worker.device)
     take_slot(worker.slot)
-    is_load_deferred.set(True)
+    runtime.is_worker = True
 
 
 def start_worker(worker: Any, settings: Settings) -> None:
