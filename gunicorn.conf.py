@@ -44,6 +44,11 @@ if settings.tls_cert_file:
         return tls
 
 
+def nworkers_changed(server, new_value, old_value):
+    """Check --preload. Of gunicorn's hooks, only this one runs before --preload takes effect, at start and reload."""
+    gunicorn_hooks.check_preload(server, is_start=old_value is None)
+
+
 def on_starting(server):
     gunicorn_hooks.prepare_master(server, settings)
 

@@ -53,6 +53,26 @@ def exit_with_error(problem: str) -> NoReturn:
     sys.exit(1)
 
 
+def check_preload(server: Arbiter, *, is_start: bool) -> None:
+    """Exit if gunicorn's option --preload is set at the start. Ignore it in a reload, which must not stop the service.
+
+    Call this before gunicorn creates the application in the master. It would load the model there, and fork workers
+    afterwards. A fork copies no threads, so models that use OpenMP, CUDA or threads of their own would hang or fail in
+    the workers. gunicorn also keeps the application, so SIGHUP would not load the model again.
+    """
+    if not server.cfg.preload_app:
+        return
+
+    problem = (
+        "not available, because the model must be loaded after the fork. Remove it. To share the"
+        " memory of a model between workers, map its file in load()."
+    )
+    if is_start:
+        exit_with_error(f"--preload (preload_app): {problem}")
+    logger.error("Ignored --preload (preload_app): %s", problem)
+    server.cfg.set("preload_app", False)
+
+
 class Logger(glogging.Logger):
     """Passes gunicorn's records to the root logger, unless a file is configured for them."""
 

@@ -216,7 +216,7 @@ def test_project_contains_answers(bake: Bake, out: Path) -> None:
     assert values["image"]["repository"] == "ghcr.io/ada/churn"
     assert "ARG PYTHON_VERSION=3.11\n" in (project / "deploy/Dockerfile").read_text()
     assert (
-        "](https://docs.example.com/inference/guides/large-models.md#preload_model)"
+        "](https://docs.example.com/inference/guides/large-models.md#share-the-model-between-workers)"
         in (project / "docs/predict.md").read_text()
     )
     for name in files(project):

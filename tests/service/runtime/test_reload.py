@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from oip_conformance.wires import Grpc
-from tests.kit.processes import wait_for, workers
+from tests.kit.processes import gunicorn, wait_for, workers
+from tests.kit.projects import make_project
 from tests.kit.scrapes import scrape
 from tests.kit.waiting_client import Load, is_live, serve
+from oip_conformance.wires import Grpc
+from tests.service.runtime.commands import post_on_new_connection
 
 
 def test_reload_loses_no_requests(stack: ExitStack, tmp_path: Path) -> None:
@@ -156,3 +158,21 @@ def test_failed_port_setup_keeps_old_worker(stack: ExitStack, tmp_path: Path) ->
     (tmp_path / "away").rename(keys)
     client.service.process.send_signal(signal.SIGHUP)
     wait_for(lambda: client.ready_workers() == 2 and not workers(client.service) & before)
+
+
+def test_reload_ignores_preload(tmp_path: Path) -> None:
+    """If gunicorn.conf.py enables gunicorn's --preload, a reload logs an error, and still loads the model again."""
+    project = make_project(tmp_path)
+    request = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
+    with gunicorn(project, PYTHONPATH=project) as service:
+        before = workers(service)
+        with (project / "gunicorn.conf.py").open("a") as file:
+            file.write("\npreload_app = True\n")
+        (project / "model/term.txt").write_text("4")
+
+        service.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(workers(service)) == 1 and not before & workers(service))
+
+        _, response = post_on_new_connection(service, request, "/v2/models/adder/infer")
+        assert response["outputs"][0]["data"] == [5]
+        assert "Ignored --preload (preload_app): not available" in service.log()

@@ -87,6 +87,20 @@ def test_unavailable_address_stops_startup() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "environment"),
+    [(["--preload"], {}), ([], {"GUNICORN_CMD_ARGS": "--preload"})],
+    ids=["command line", "environment"],
+)
+def test_preload_stops_startup(options: list[str], environment: dict[str, str]) -> None:
+    """Startup fails with gunicorn's option --preload before the model is loaded, and the error has the remedy."""
+    done = start("gunicorn", *options, "tests.service.apps:echoing()", **environment)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "Cannot start: --preload (preload_app): not available" in line
+    assert line.endswith("map its file in load().")
+
+
+@pytest.mark.parametrize(
     ("app", "text"),
     [
         (
