@@ -247,10 +247,7 @@ def test_large_models_values(render: Render) -> None:
     deployment = render(**values)["Deployment"]["spec"]
     (container,) = deployment["template"]["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
-    assert {name: variables[name] for name in ("PRELOAD_MODEL", "WORKERS")} == {
-        "PRELOAD_MODEL": "on",
-        "WORKERS": "4",
-    }
+    assert variables["WORKERS"] == "4"
     probe = container["startupProbe"]
     assert (
         probe["failureThreshold"] * probe["periodSeconds"]
