@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, gunicorn, wait_for, workers
 from tests.kit.waiting_client import BOTH
-from oip_conformance.wires import Grpc
 from tests.service.runtime.commands import ROOT, post_on_new_connection
 
 APP = "tests.service.library_apps:visible_device()"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from oip_conformance.wires import Grpc, Response
 from tests.kit.processes import Running, gunicorn, wait_for, workers
 from tests.kit.waiting_client import BOTH, ROOT
-from tests.kit.wires import Grpc, Response
 
 APP = "tests.service.apps:versioned()"
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn, wait_for, workers
 from tests.kit.projects import make_project
 from tests.kit.scrapes import scrape
 from tests.kit.waiting_client import Load, is_live, serve
-from oip_conformance.wires import Grpc
 from tests.service.runtime.commands import post_on_new_connection
 
 
