@@ -11,8 +11,9 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
+from app.config.environment import log_environment
 from app.config.resources import configure_malloc, limit_library_threads
-from app.config.settings import Settings, find_warnings, read_settings
+from app.config.settings import Settings, read_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.protocol.errors import ConfigurationError
@@ -30,8 +31,7 @@ def main() -> None:
     settings = read_settings()
     log.configure(settings.log_format, settings.log_level)
     log.handler.start()
-    for warning in find_warnings(settings):
-        logger.warning(warning)
+    log_environment(settings)
     limit_library_threads(1)
     # Import now: grpcio reads its log level and NumPy's libraries read their number of threads on import.
     from app.inference.data_plane import DataPlane, import_owner_file

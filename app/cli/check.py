@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from configparser import RawConfigParser
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import packages_distributions
@@ -20,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_table
 from app.cli.options import TRANSPORT, json_option, load_settings
+from app.config.packages import service_requirements
 from app.config.resources import limit_library_threads
 from app.config.settings import ROOT
 from app.inference.startup_errors import describe_error
@@ -172,11 +171,7 @@ def describe_output(output: ResponseOutput) -> dict[str, Any]:
 
 def undeclared_packages(module: ModuleType) -> list[str]:
     """Return a warning for each package that predict.py uses but setup.cfg does not list. Images would not have it."""
-    parser = RawConfigParser()  # no interpolation of %, as in setuptools
-    parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = re.findall(
-        r"^\s*([\w.-]+)", parser.get("options", "install_requires", fallback=""), re.MULTILINE
-    )
+    listed = {canonicalize_name(requirement.name) for requirement in service_requirements()}
     values = vars(module).values()
     modules = {
         each.__name__ if isinstance(each, ModuleType) else getattr(each, "__module__", None)
@@ -188,7 +183,7 @@ def undeclared_packages(module: ModuleType) -> list[str]:
         for name, packages in sorted(packages_distributions().items())
         if name in used
         and not (ROOT / name).exists()
-        and not {*map(canonicalize_name, listed)} & {*map(canonicalize_name, packages)}
+        and not listed & {*map(canonicalize_name, packages)}
     ]
 
 

@@ -282,6 +282,17 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     return settings
 
 
+def changed_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that change a setting, with their values. None of them is a secret."""
+    changes = {}
+    for field_ in fields(Settings):
+        variable = field_.name.upper()
+        text = environ.get(variable, "").strip()
+        if text and getattr(settings, field_.name) != field_.default:
+            changes[variable] = text
+    return changes
+
+
 def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield a warning for each variable whose name resembles a setting, and for settings without effect."""
     known = [each.name.upper() for each in fields(Settings)]

@@ -5,6 +5,7 @@ reuses the files of one that has exited. Only this module uses private names of 
 """
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
@@ -22,6 +23,9 @@ VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 PREFIX = "service-metrics-"  # earlier versions of the service remove inference-metrics-*
 MEMORY = Path("/dev/shm")
 WORKER_BYTES = 2**20  # space for the files of one worker
+
+logger = logging.getLogger(__name__)
+
 _created: list[Path] = []
 _slots: dict[int, str] = {}  # slots by process id. Processes that predict() forks have none
 
@@ -36,6 +40,25 @@ def memory_directory() -> Path | None:
     return MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
+def _memory_with_room(workers: int) -> Path | None:
+    """Return /dev/shm, or None if it does not exist or has no room for the files of all workers."""
+    memory = memory_directory()
+    if memory is None:
+        return None
+    free = shutil.disk_usage(memory).free
+    needed = workers * WORKER_BYTES
+    if free > needed:
+        return memory
+    logger.warning(
+        "%s: too small for the metrics, which are on the disk instead. Expected more than %d MiB of"
+        " free space, got %d MiB. Increase it: --shm-size (Docker) or shm.sizeLimit (Helm chart).",
+        memory,
+        needed // 2**20,
+        free // 2**20,
+    )
+    return None
+
+
 def create_directory(workers: int) -> Path:
     """Return PROMETHEUS_MULTIPROC_DIR, or create a directory for this master, in /dev/shm if it has enough space.
 
@@ -46,9 +69,8 @@ def create_directory(workers: int) -> Path:
         if place is None or (
             place.name.startswith(PREFIX) and place not in _created
         ):  # of a previous master
-            memory = memory_directory()
-            has_room = memory and shutil.disk_usage(memory).free > workers * WORKER_BYTES
-            place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory if has_room else None))
+            memory = _memory_with_room(workers)
+            place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory))
             _created.append(place)
             atexit.register(remove_directory, os.getpid())
             os.environ[VARIABLE] = str(place)

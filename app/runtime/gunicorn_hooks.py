@@ -11,8 +11,9 @@ from gunicorn import glogging
 from gunicorn.arbiter import Arbiter
 
 from app import runtime
+from app.config.environment import log_environment
 from app.config.resources import configure_malloc, limit_library_threads
-from app.config.settings import Settings, find_warnings, read_settings
+from app.config.settings import Settings, read_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.observability.metric_files import (
@@ -39,10 +40,10 @@ def configure() -> Settings:
     log.configure()
     try:
         settings = read_settings()
+        log.configure(settings.log_format, settings.log_level)
         create_directory(settings.workers)
     except ConfigurationError as error:
         exit_with_error(str(error))
-    log.configure(settings.log_format, settings.log_level)
     configure_malloc()
     limit_library_threads(settings.workers)
     return settings
@@ -102,9 +103,8 @@ class ServiceWorker(Worker):
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
-    """Check the settings and the ports before the first fork, and replace gunicorn's arbiter."""
-    for warning in find_warnings(settings):
-        logger.warning(warning)
+    """Log the environment, check the ports before the first fork, and replace gunicorn's arbiter."""
+    log_environment(settings)
     if "metric_compaction" not in settings.disable_optimizations:
         use_slots()
     if "rolling_reload" not in settings.disable_optimizations:

@@ -154,3 +154,15 @@ def test_uses_prometheus_multiproc_dir(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file"))
     with pytest.raises(ConfigurationError, match=VARIABLE):
         create_directory(1)
+
+
+def test_too_little_shared_memory() -> None:
+    """If /dev/shm has no room for the files of all workers, they are in another directory, and the log has a warning."""
+    code = "from app.observability.metric_files import create_directory; print(create_directory(2**40))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not done.stdout.startswith("/dev/shm/")
+    assert done.stderr.startswith(
+        "/dev/shm: too small for the metrics, which are on the disk instead. "
+        f"Expected more than {2**40} MiB of free space, got "
+    )

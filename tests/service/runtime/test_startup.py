@@ -136,3 +136,56 @@ def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Pa
     )
     assert "Unknown setting API_KEY_FILE. Did you mean API_KEYS_FILE?" in done.stderr
     assert "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too." in done.stderr
+
+
+# A package, and limits of the process, that are insufficient for three workers.
+BROKEN_PACKAGE = (
+    "Metadata-Version: 2.1\nName: click\nVersion: 0.1\nRequires-Dist: nosuchpackage>=2\n"
+)
+LIMITS = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+"""
+ENVIRONMENT_WARNINGS = [
+    "Package click: unmet requirement of setup.cfg. Expected click>=8.2, got 0.1. ",
+    "Package nosuchpackage: unmet requirement of click 0.1. Expected nosuchpackage>=2, got none. ",
+    "Open files: low limit. Expected enough for 1024 connections per worker and protocol, got 448. ",
+    "WORKERS: more than the CPU cores can use. Expected at most 2 (2 per core), got 3. ",
+]
+
+
+def test_environment_in_log(tmp_path: Path) -> None:
+    """The log of a start has the changed settings, and one warning for each problem of packages and limits."""
+    (tmp_path / "click-0.1.dist-info").mkdir()
+    (tmp_path / "click-0.1.dist-info/METADATA").write_text(BROKEN_PACKAGE)
+    (tmp_path / "sitecustomize.py").write_text(LIMITS)
+
+    with gunicorn(
+        ROOT,
+        "tests.service.apps:echoing()",
+        WORKERS=3,
+        LOG_LEVEL="INFO",
+        MAX_QUEUE_SIZE=5,
+        PYTHONPATH=python_path(tmp_path),
+    ) as service:
+        log = service.log()
+
+    for warning in ENVIRONMENT_WARNINGS:
+        assert log.count(f" WARNING app: {warning}") == 1
+    [changes] = re.findall("INFO app: Changed settings: (.*)", log)
+    assert {"WORKERS=3", "MAX_QUEUE_SIZE=5"} < set(changes.split(", "))
+    assert "LOG_LEVEL" not in changes
+
+
+def test_environment_in_log_of_grpc_service(tmp_path: Path) -> None:
+    """`python -m grpc_service` logs the same before it loads the model."""
+    (tmp_path / "sitecustomize.py").write_text(LIMITS)
+    done = start(
+        "grpc_service", MODEL_DIR=str(tmp_path), WORKERS="3", PYTHONPATH=python_path(tmp_path)
+    )
+    for warning in ENVIRONMENT_WARNINGS[2:]:
+        assert done.stderr.count(f" WARNING app: {warning}") == 1
+    assert re.search(
+        f"INFO app: Changed settings: .*, WORKERS=3, MODEL_DIR={tmp_path}\n", done.stderr
+    )
