@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from app.cli.common import INTERRUPTED, Failure
-from app.version import __version__
 
 # Projects without batch_tools do not contain this package.
 BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
@@ -39,6 +38,13 @@ class Commands(click.Group):
             raise Failure("Interrupted", INTERRUPTED) from None
 
 
+def show_version(ctx: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    """Show versions, and end the command. click calls this for the option --version."""
+    if is_set and not ctx.resilient_parsing:
+        import_module("app.cli.versions").show()
+        ctx.exit()
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -51,6 +57,13 @@ class Commands(click.Group):
       4    predict.py cannot be imported or its functions do not match METADATA, or a package is missing
       130  interrupted""",
 )
-@click.version_option(__version__, message="%(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the versions of the service and its packages, for bug reports.",
+)
 def main() -> None:
     """Serve one model over the Open Inference Protocol v2, inspect it and call it."""

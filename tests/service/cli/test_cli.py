@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import trustme
 
+from app.version import __version__
 from tests.kit.processes import Running, free_ports, gunicorn
 from tests.kit.projects import command, edit, make_project
 from tests.service.cli.service_command import run
@@ -386,3 +389,33 @@ def test_doctor_accepts_ports_of_a_running_service(project: Path, running: Runni
     done = command("doctor", folder=project, **settings)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count(" is used by a running service") == 2
+
+
+def test_version(project: Path) -> None:
+    """--version prints the versions and the names of settings for a bug report, but no values."""
+    done = command(
+        "--version", folder=project, WORKERS="x", API_KEYS_FILE="secret.txt", LOG_FORMAT=""
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert rows["open-inference-service"] == __version__
+    assert rows["Python"] == platform.python_version()
+    for name in ("gunicorn", "grpcio", "numpy", "scikit-learn"):
+        assert rows[name] == version(name)
+    assert rows["settings"] == "WORKERS, API_KEYS_FILE"
+    assert "template" not in rows
+    assert "secret" not in done.stdout
+
+
+def test_version_of_template(tmp_path: Path) -> None:
+    """--version prints the commit of the template that a project records, but not its address."""
+    project = make_project(tmp_path)
+    record = {"template": "https://user:password@example.org/template", "commit": "0123abc"}
+    (project / ".cruft.json").write_text(json.dumps(record))
+
+    done = command("--version", folder=project)
+
+    rows = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert rows["template"] == "0123abc"
+    assert "example.org" not in done.stdout

@@ -1,0 +1,39 @@
+"""The option --version: what a bug report needs. It contains no values of settings, which may be confidential."""
+
+import json
+import os
+import platform
+from dataclasses import fields
+
+from app.cli.common import show_table
+from app.config.packages import installed_versions, service_name
+from app.config.settings import ROOT, Settings
+from app.version import __version__
+
+
+def show() -> None:
+    """Print the versions of the service, its template, Python and packages, and names of settings."""
+    rows = [(service_name(), __version__)]
+    commit = _template_commit()
+    if commit:
+        rows.append(("template", commit))
+    rows.append(("Python", platform.python_version()))
+    rows.append(("system", platform.platform()))
+    rows += installed_versions().items()
+    rows.append(("settings", ", ".join(_set_variables()) or "all defaults"))
+    show_table(rows)
+
+
+def _template_commit() -> str | None:
+    """Return the commit of the template that the project was generated from, if it is known."""
+    try:
+        record = json.loads((ROOT / ".cruft.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    return str(record["commit"])
+
+
+def _set_variables() -> list[str]:
+    """Return the names of the settings in the environment, even if a value is invalid."""
+    names = [field.name.upper() for field in fields(Settings)]
+    return [name for name in names if os.environ.get(name, "").strip()]
