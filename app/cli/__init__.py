@@ -11,7 +11,7 @@ from app.cli.common import INTERRUPTED, Failure
 
 # Projects without batch_tools do not contain this package.
 BATCH_COMMANDS = ("infer", "bench") if find_spec("app.cli.batch") else ()
-COMMANDS = ("serve", *BATCH_COMMANDS, "info", "describe", "check", "doctor", "healthcheck")
+COMMANDS = ("serve", *BATCH_COMMANDS, "info", "describe", "check", "healthcheck")
 
 
 class Commands(click.Group):

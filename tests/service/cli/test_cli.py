@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-import socket
 from collections.abc import Iterator
-from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
@@ -320,75 +318,6 @@ def test_check_warns_about_an_unlisted_package(tmp_path: Path) -> None:
     )
     done = command("check", "--transport", "rest-json", folder=project)
     assert (done.returncode, done.stdout.count("warning")) == (0, 0)
-
-
-def test_doctor(project: Path) -> None:
-    """doctor checks the settings, and reports variables that resemble a setting and a port in use with its remedy."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as other:
-        ports = {"HTTP_PORT": free_ports(1)[0], "GRPC_PORT": other.getsockname()[1]}
-        done = command(
-            "doctor", "--json", folder=project, HOST="127.0.0.1", API_KEY_FILE="keys.txt", **ports
-        )
-    assert (done.returncode, done.stderr) == (1, "Error: The service cannot run here: GRPC_PORT\n")
-    found = {each["what"]: each for each in json.loads(done.stdout)}
-    states = {what: each["state"] for what, each in found.items()}
-    assert (states.pop("variables"), states.pop("GRPC_PORT")) == ("warning", "error")
-    assert states == dict.fromkeys(
-        ["packages", "open files", "cores", "/dev/shm", "settings", "HTTP_PORT"], "ok"
-    )
-    assert f"HTTP_PORT={ports['HTTP_PORT']}" in found["settings"]["text"]
-    assert found["GRPC_PORT"]["text"].endswith(
-        "Address already in use. Stop the other program or set GRPC_PORT."
-    )
-
-
-def test_doctor_reports_an_invalid_setting(project: Path) -> None:
-    """An invalid setting is an error, and the checks that need no settings still run."""
-    done = command("doctor", folder=project, WORKERS="x")
-    assert done.stderr == "Error: The service cannot run here: settings\n"
-    assert re.search(
-        r"^error +settings +WORKERS: invalid value. Expected a whole number",
-        done.stdout,
-        re.MULTILINE,
-    )
-    assert re.search("^ok +open files ", done.stdout, re.MULTILINE)
-
-
-def test_doctor_reports_too_many_workers(project: Path) -> None:
-    """More workers than the cores can use are a warning, which does not change the exit status."""
-    done = command(
-        "doctor",
-        folder=project,
-        WORKERS=1024,
-        HTTP_PORT=free_ports(2)[0],
-        GRPC_PORT=free_ports(2)[1],
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(
-        "^warning +cores .*WORKERS=1024 is more than they can use$", done.stdout, re.MULTILINE
-    )
-
-
-def test_doctor_runs_pip_check(project: Path, tmp_path: Path) -> None:
-    """A package whose requirements are not installed is an error."""
-    metadata = tmp_path / "broken-1.0.dist-info/METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text(
-        "Metadata-Version: 2.1\nName: broken\nVersion: 1.0\nRequires-Dist: nosuchpackage\n"
-    )
-    done = command("doctor", folder=project, PYTHONPATH=tmp_path)
-    assert "packages" in done.stderr
-    assert re.search(
-        "^error +packages +broken 1.0 requires nosuchpackage", done.stdout, re.MULTILINE
-    )
-
-
-def test_doctor_accepts_ports_of_a_running_service(project: Path, running: Running) -> None:
-    """Ports that a running service uses are reported as ok."""
-    settings = {"HOST": "127.0.0.1", "HTTP_PORT": running.http_port, "GRPC_PORT": running.grpc_port}
-    done = command("doctor", folder=project, **settings)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count(" is used by a running service") == 2
 
 
 def test_version(project: Path) -> None:

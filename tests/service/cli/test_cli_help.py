@@ -50,5 +50,5 @@ def test_help_is_quick() -> None:
 def test_completion() -> None:
     """click provides the shell completion: a variable selects the script, which calls the command."""
     assert "_ADDER_COMPLETE=bash_complete" in run(_ADDER_COMPLETE="bash_source").output
-    words = {"_ADDER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "adder do"}
-    assert run(**words).output == "plain,doctor\n"
+    words = {"_ADDER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "adder de"}
+    assert run(**words).output == "plain,describe\n"
