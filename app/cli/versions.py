@@ -1,4 +1,4 @@
-"""The option --version: what a bug report needs. It contains no values of settings, which may be confidential."""
+"""The option --version: what a bug report needs, without the values of settings."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from app.version import __version__
 
 
 def show() -> None:
-    """Print the versions of the service, its template, Python and packages, and names of settings."""
+    """Print versions of the service, its template, Python and packages, and names of settings."""
     rows = [(service_name(), __version__)]
     commit = _template_commit()
     if commit:

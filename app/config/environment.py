@@ -1,7 +1,7 @@
 """The environment of a service: changed settings, packages and limits of the machine.
 
-The log of a start contains them, because they explain how the service behaves. Problems that stop the service, such as
-an invalid setting or a port in use, are errors elsewhere.
+The log of a start contains them, because they explain how the service behaves. Problems that stop
+the service, such as an invalid setting or a port in use, are errors elsewhere.
 """
 
 import logging

@@ -157,8 +157,8 @@ def test_uses_prometheus_multiproc_dir(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_too_little_shared_memory() -> None:
-    """If /dev/shm has no room for the files of all workers, they are in another directory, and the log has a warning."""
-    code = "from app.observability.metric_files import create_directory; print(create_directory(2**40))"
+    """If /dev/shm has no room for the files, they are elsewhere, and the log has a warning."""
+    code = "from app.observability import metric_files; print(metric_files.create_directory(2**40))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert not done.stdout.startswith("/dev/shm/")

@@ -156,7 +156,7 @@ ENVIRONMENT_WARNINGS = [
 
 
 def test_environment_in_log(tmp_path: Path) -> None:
-    """The log of a start has the changed settings, and one warning for each problem of packages and limits."""
+    """The log of a start has the changed settings, and one warning per problem."""
     (tmp_path / "click-0.1.dist-info").mkdir()
     (tmp_path / "click-0.1.dist-info/METADATA").write_text(BROKEN_PACKAGE)
     (tmp_path / "sitecustomize.py").write_text(LIMITS)

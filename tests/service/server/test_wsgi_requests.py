@@ -198,7 +198,7 @@ def test_options_asterisk(service: Running) -> None:
 
 
 def test_environ_of_each_request() -> None:
-    """PEP 3333: requests on a connection have environs of their own, which the application can change."""
+    """PEP 3333: each request has its own environ, which the application can change."""
     with (
         start(app=f"{APP}:clear_environ") as running,
         connect(running.http_port) as first,
