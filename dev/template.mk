@@ -40,7 +40,7 @@ values:  ## write the table of the chart's values into its README
 prose: $(VENV)/.dev  ## list wording to reconsider; ARGS=FILE selects files
 	@$(BIN)/python -m dev.prose $(ARGS)
 
-VERSIONED += $(foreach each,$(filter-out app/%,$(VERSIONED)),{{cookiecutter.project_slug}}/$(each)) CITATION.cff
+VERSIONED += $(foreach each,$(VERSIONED:app/%=%),{{cookiecutter.project_slug}}/$(each)) CITATION.cff
 
 lock: example-locks
 

@@ -134,14 +134,6 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def name_service(path: Path = Path("app/inference/data_plane.py")) -> None:
-    """Write the project's name into the server metadata."""
-    text = path.read_text(encoding="utf-8")
-    path.write_text(
-        text.replace('"open-inference-service"', f'"{ANSWERS["project_slug"]}"'), encoding="utf-8"
-    )
-
-
 def show_calls(readme: Path = Path("README.md")) -> None:
     """Write example requests for the model into the README."""
     calls = Path("examples", ANSWERS["framework"], "calls.md")
@@ -188,13 +180,13 @@ def print_next_steps() -> None:
 
 check_links()
 sweep()
+Path("version.py").replace("app/version.py")  # app/ is copied without rendering
 Path("app/server/README.md").unlink()  # for the developers of the server
 choose_framework()
 choose_model_page()
 choose_batch_tools()
 choose_license()
 name_model()
-name_service()
 show_calls()
 link_docs()
 print_next_steps()

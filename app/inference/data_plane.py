@@ -26,7 +26,7 @@ from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.envelope import JsonObject, parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
 from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput
-from app.version import __version__
+from app.version import SERVICE_NAME, __version__
 
 if TYPE_CHECKING:
     from app.observability.observer_queue import ObserverQueue
@@ -60,7 +60,8 @@ class DataPlane:
     Raise ConfigurationError if the module is invalid.
     """
 
-    name, version = "open-inference-service", __version__
+    name = SERVICE_NAME
+    version = __version__
     extensions = ("binary_tensor_data", "model_configuration", "statistics")
 
     def __init__(
