@@ -1,4 +1,8 @@
-"""Complete a new project: select the example and the license, and write the answers into copied files."""
+"""Complete a new project: select and move files, and name the model.
+
+cookiecutter renders the answers into all other files. It copies app/ and pages that the template shares without rendering
+them, so this hook writes the model's name into METADATA, and changes the links to pages that a project does not have.
+"""
 
 import ast
 import fnmatch
@@ -21,8 +25,10 @@ PLACES = {
     "predict.py": "app/predict.py",
     "signature.py": "app/signature.py",
     "test_predict.py": "tests/test_predict.py",
-    "lock.txt": "deploy/requirements.txt",
+    "model": "model",
 }
+# Files of an example that README.md, setup.cfg and deploy/requirements.txt include.
+RENDERED = ["calls.md", "requirements.txt", "lock.txt"]
 
 
 def check_links() -> None:
@@ -55,66 +61,29 @@ def sweep() -> None:
 
 def choose_framework() -> None:
     """Replace the default model with the example of the chosen framework, and remove the other examples."""
-    chosen = Path("examples", ANSWERS["framework"])
+    example = Path("examples", ANSWERS["framework"])
     for directory in Path("examples").iterdir():
-        if directory != chosen:
+        if directory != example:
             shutil.rmtree(directory)
-    if not (chosen / "predict.py").exists():  # the framework of the template's own model
-        return
-    shutil.rmtree("model")
-    (chosen / "model").rename("model")
+    for name in RENDERED:
+        (example / name).unlink(missing_ok=True)
+    if (example / "model").exists():
+        shutil.rmtree("model")
     for name, place in PLACES.items():
-        if (chosen / name).exists():
-            (chosen / name).replace(place)
-    require((chosen / "requirements.txt").read_text().splitlines())
-    (chosen / "requirements.txt").unlink()
+        if (example / name).exists():
+            (example / name).replace(place)
 
 
-def require(requirements: list[str], setup: Path = Path("setup.cfg")) -> None:
-    """Add packages to install_requires. Replace entries with the same name."""
-    lines = setup.read_text(encoding="utf-8").splitlines()
-    start = lines.index("install_requires =") + 1
-    end = next(index for index in range(start, len(lines)) if not lines[index].startswith("    "))
-    needed = [
-        line.strip()
-        for line in [*lines[start:end], *requirements]
-        if line.strip() and line[0] != "#"
-    ]
-    by_name = {re.split(r"[^\w.-]", line)[0]: line for line in needed}
-    lines[start:end] = [f"    {line}" for _, line in sorted(by_name.items())]
-    setup.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def choose_model_page() -> None:
-    """Remove the model page and its package if `model_page` is "no"."""
+def choose_parts() -> None:
+    """Remove the files of the parts and licenses that the answers exclude."""
     if ANSWERS["model_page"] == "no":
         shutil.rmtree("app/ui")
-        for path, pattern in (
-            ("setup.cfg", r"^(    flask-swagger-ui.*|app\.ui = .*)\n"),
-            ("deploy/requirements.txt", r"^flask-swagger-ui==.*\n(    .*\n)*"),
-        ):
-            text = Path(path).read_text(encoding="utf-8")
-            Path(path).write_text(re.sub(pattern, "", text, flags=re.MULTILINE), encoding="utf-8")
-
-
-def choose_batch_tools() -> None:
-    """Remove `infer`, `bench` and their packages if `batch_tools` is "no"."""
     if ANSWERS["batch_tools"] == "no":
         shutil.rmtree("app/cli/batch")
-        setup = Path("setup.cfg")
-        text = setup.read_text(encoding="utf-8")
-        setup.write_text(
-            re.sub(r"^(batch|plots) =\n(    .*\n)+", "", text, flags=re.MULTILINE), encoding="utf-8"
-        )
-
-
-def choose_license() -> None:
-    """Write LICENSE with the text of the chosen license and the author's name."""
     if ANSWERS["license"] != "none":
-        author = ANSWERS["author"].strip() or f"The {ANSWERS['project_slug']} authors"
-        text = Path("licenses", ANSWERS["license"]).read_text(encoding="utf-8")
-        Path("LICENSE").write_text(text.replace("<author>", author), encoding="utf-8")
+        Path("licenses", ANSWERS["license"]).replace("LICENSE")
     shutil.rmtree("licenses")
+    Path("app/server/README.md").unlink()  # for the developers of the server
 
 
 def name_model(path: Path = Path("app/predict.py")) -> None:
@@ -128,20 +97,10 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
     answers = {"name": ANSWERS["model_name"], "version": ANSWERS["model_version"]}
     for keyword in call.keywords:
         if keyword.arg in answers:
-            row, value = keyword.value.lineno - 1, keyword.value
-            old = ast.get_source_segment("".join(lines), value)
+            row = keyword.value.lineno - 1
+            old = ast.get_source_segment("".join(lines), keyword.value)
             lines[row] = lines[row].replace(old, json.dumps(answers[keyword.arg]), 1)
     path.write_text("".join(lines), encoding="utf-8")
-
-
-def show_calls(readme: Path = Path("README.md")) -> None:
-    """Write example requests for the model into the README."""
-    calls = Path("examples", ANSWERS["framework"], "calls.md")
-    text = calls.read_text(encoding="utf-8").replace("MODEL", ANSWERS["model_name"])
-    readme.write_text(
-        readme.read_text(encoding="utf-8").replace("<!-- calls -->\n", text), encoding="utf-8"
-    )
-    calls.unlink()
 
 
 def docs_url() -> str:
@@ -181,12 +140,8 @@ def print_next_steps() -> None:
 check_links()
 sweep()
 Path("version.py").replace("app/version.py")  # app/ is copied without rendering
-Path("app/server/README.md").unlink()  # for the developers of the server
 choose_framework()
-choose_model_page()
-choose_batch_tools()
-choose_license()
+choose_parts()
 name_model()
-show_calls()
 link_docs()
 print_next_steps()

@@ -49,6 +49,7 @@ TEMPLATE_ONLY_BELOW = {
 TEMPLATE_ONLY_FILES = {
     "app/server/README.md",
     "examples/numpy/calls.md",
+    "examples/numpy/lock.txt",
     "tests/__init__.py",
     "tests/conftest.py",
 }
