@@ -5,6 +5,7 @@ them, so this hook writes the model's name into METADATA, and changes the links 
 """
 
 import ast
+import configparser
 import fnmatch
 import json
 import re
@@ -38,6 +39,37 @@ def check_links() -> None:
             "This copy of the template has lost its symbolic links (a zip download, or git's core.symlinks=false). "
             "Pass the repository's URL to cookiecutter, or clone it with git."
         )
+
+
+def check_slug() -> None:
+    """Exit if the project has the name of a framework or of a package that it needs: it would replace this package.
+
+    Call this before choose_framework(), so that a project can get the packages of another framework later.
+    """
+    locks = [*Path("examples").glob("*/lock.txt"), *Path("deploy").glob("requirements*.txt")]
+    requirements = [
+        line for lock in locks for line in lock.read_text(encoding="utf-8").splitlines()
+    ]
+    setup = configparser.RawConfigParser()
+    setup.read("setup.cfg", encoding="utf-8")
+    for extra in setup["options.extras_require"].values():
+        requirements += extra.splitlines()
+
+    packages = {path.name for path in Path("examples").iterdir()}
+    for requirement in requirements:
+        name = re.match(r"[\w.-]+", requirement)
+        if name:
+            packages.add(normalize(name[0]))
+    if normalize(ANSWERS["project_slug"]) in packages:
+        sys.exit(
+            "Invalid project_slug. Expected a name that is not a framework or a package that the project needs, "
+            f"got {ANSWERS['project_slug']!r}."
+        )
+
+
+def normalize(package: str) -> str:
+    """Return the name of a package as pip compares it: scikit--learn is scikit-learn."""
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def sweep() -> None:
@@ -138,6 +170,7 @@ def print_next_steps() -> None:
 
 
 check_links()
+check_slug()
 sweep()
 Path("version.py").replace("app/version.py")  # app/ is copied without rendering
 choose_framework()
