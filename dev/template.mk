@@ -32,7 +32,7 @@ clean-template:
 	rm -rf docs/_build conformance/build conformance/*.egg-info conformance/oip_conformance/*.binpb
 
 new: $(VENV)/.dev  ## create a project next to this directory
-	$(BIN)/cookiecutter . --output-dir ..
+	$(BIN)/cookiecutter $(CURDIR) --output-dir ..
 
 values:  ## write the table of the chart's values into its README
 	$(PYTHON) dev/tools/values_table.py deploy/helm "{{cookiecutter.project_slug}}/deploy/helm"

@@ -1,15 +1,18 @@
-"""Complete a new project: select and move files, and name the model.
+"""Complete a new project: select and move files, name the model, and record the commit of the template.
 
-cookiecutter renders the answers into all other files. It copies app/ and pages that the template shares without rendering
-them, so this hook writes the model's name into METADATA, and changes the links to pages that a project does not have.
+cookiecutter renders the answers into all other files. It copies app/ and some pages without rendering them, because the
+template shares them with its root. So this hook writes the model's name into METADATA. It also changes the links to pages
+that a project does not have.
 """
 
 import ast
 import configparser
 import fnmatch
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -135,6 +138,56 @@ def name_model(path: Path = Path("app/predict.py")) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def record_template() -> None:
+    """Write the template's source and commit to .cruft.json, for `cruft update` and `make conformance`.
+
+    cruft writes this file itself, after this hook. It does not pass `_repo_dir`.
+    """
+    directory = find_template()
+    if directory is None or not (directory / ".git").exists() or not shutil.which("git"):
+        return
+    commit = git(directory, "rev-parse", "HEAD")
+    if not commit:
+        return
+    url = ""
+    if ANSWERS["_repo_dir"] != ANSWERS["_template"]:  # a clone that cookiecutter has made
+        url = git(directory, "config", "remote.origin.url")
+    source = re.sub(r"^(https?://)[^/@]*@", r"\1", url) or str(directory)  # without a password
+
+    answers = {name: answer for name, answer in ANSWERS.items() if not name.startswith("_")}
+    record = {
+        "template": source,
+        "commit": commit,
+        "checkout": ANSWERS.get("_checkout"),
+        "context": {"cookiecutter": {**answers, "_template": source, "_commit": commit}},
+        "directory": None,
+    }
+    text = json.dumps(record, ensure_ascii=False, indent=2)
+    Path(".cruft.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def find_template() -> Path | None:
+    """Return the absolute path of the template, or None if it is unknown.
+
+    `_repo_dir` can be relative to the directory in which cookiecutter was started. A hook does not get that directory. It
+    is usually that of the shell, and it is the default of the output directory.
+    """
+    if "_repo_dir" not in ANSWERS:
+        return None
+    for start in (os.environ.get("PWD", ""), ANSWERS["_output_dir"]):
+        directory = Path(start, ANSWERS["_repo_dir"])
+        if (directory / "cookiecutter.json").exists():
+            return directory.resolve()
+    return None
+
+
+def git(directory: Path, *arguments: str) -> str:
+    """Return the output of a git command, or "" if it fails."""
+    command = ["git", "-C", str(directory), *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def docs_url() -> str:
     """Return the URL of the template's documentation: the answer, or its URL on GitHub, or "" if both are unknown."""
     on_github = GITHUB.fullmatch(ANSWERS.get("_template", ""))
@@ -177,4 +230,5 @@ choose_framework()
 choose_parts()
 name_model()
 link_docs()
+record_template()
 print_next_steps()

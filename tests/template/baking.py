@@ -6,6 +6,7 @@ import configparser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,3 +70,29 @@ def setup_without_docs() -> str:
     )
     assert count == 1
     return text
+
+
+def copy_template(target: Path) -> Path:
+    """Copy this repository's files, as git lists them, to another directory. Keep symbolic links."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.split("\0"):
+        source = ROOT / name
+        if name and (source.is_symlink() or source.is_file()):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name, follow_symlinks=False)
+    return target
+
+
+def commit_all(folder: Path) -> str:
+    """Commit all files of the directory, in a new git repository if it has none. Return the commit."""
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=you", "-c", "user.email=you@example.com"]
+        command = ["git", "-C", str(folder), *identity, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init", "--quiet", "--initial-branch", "main")
+    git("add", "--all")
+    git("commit", "--quiet", "--no-verify", "--message", "change")
+    return git("rev-parse", "HEAD")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,16 @@ import pytest
 import yaml
 
 from app.version import __version__
-from tests.template.baking import CONTEXT, ROOT, Bake, files, setup_metadata, setup_without_docs
+from tests.template.baking import (
+    CONTEXT,
+    ROOT,
+    Bake,
+    commit_all,
+    copy_template,
+    files,
+    setup_metadata,
+    setup_without_docs,
+)
 
 SLUG = "{{cookiecutter.project_slug}}"
 
@@ -54,9 +64,14 @@ TEMPLATE_ONLY_FILES = {
     "tests/conftest.py",
 }
 DOCS_URL = "https://docs.example.com"
-HOSTS = ("https://github.com/", "git@github.com:", "https://git.example.com/")
+HOSTS = (
+    "https://github.com/",
+    "git@github.com:",
+    "https://git.example.com/",
+    "https://you:secret@git.example.com/",
+)
 OWN_TEXT = {"README.md", ".github/workflows/ci.yml", "pyproject.toml", "setup.cfg"}
-PROJECT_ONLY = {".github/dependabot.yml", ".github/workflows/release.yml"}
+PROJECT_ONLY = {".cruft.json", ".github/dependabot.yml", ".github/workflows/release.yml"}
 
 
 def tracked() -> set[str]:
@@ -120,15 +135,8 @@ def test_project_with_all_parts_equals_root(bake: Bake, out: Path) -> None:
 def hosted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with a git repository of the template, you/made. It replaces the hosts of repositories."""
     repositories = tmp_path_factory.mktemp("repositories")
-    template = copy_of_template(repositories / "you/made")
+    commit_all(copy_template(repositories / "you/made"))
     (repositories / "you/made.git").symlink_to("made")
-    identity = ["-c", "user.name=you", "-c", "user.email=you@example.com"]
-    for command in (
-        ["init", "--quiet"],
-        ["add", "--all"],
-        [*identity, "commit", "--quiet", "--message=all"],
-    ):
-        subprocess.run(["git", *command], cwd=template, check=True)
     hosts = "".join(f"insteadOf = {host}\n" for host in HOSTS)
     (repositories / "gitconfig").write_text(f'[url "file://{repositories}/"]\n{hosts}')
     return repositories
@@ -170,6 +178,53 @@ def test_default_links(
         assert has_link or "/blob/HEAD/docs/" not in text
     assert ("reliability.md" in linked) == has_link
     assert all((ROOT / "docs" / name).exists() for name in linked)
+
+
+@pytest.mark.parametrize(
+    ("template", "source"),
+    [
+        ("gh:you/made", "https://github.com/you/made.git"),
+        ("git@github.com:you/made.git", "git@github.com:you/made.git"),
+        ("https://you:secret@git.example.com/you/made", "https://git.example.com/you/made"),
+        ("../made", "{path}"),
+        ("{path}", "{path}"),
+    ],
+)
+def test_project_records_template(
+    bake: Bake,
+    out: Path,
+    hosted: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    template: str,
+    source: str,
+) -> None:
+    """A project records the URL of its template without a password, or the path of a clone, and the commit."""
+    path = hosted / "you/made"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(hosted / "gitconfig"))
+    monkeypatch.setenv("PWD", str(path))  # as in a shell
+    monkeypatch.chdir(path)
+
+    done = bake(template.format(path=path), project_name="Recorded", model_name="known")
+
+    assert done.returncode == 0, done.stderr
+    record = json.loads((out / "recorded/.cruft.json").read_text())
+    assert record["template"] == source.format(path=path)
+    assert record["commit"] == commit_of(path)
+    assert record["context"]["cookiecutter"]["model_name"] == "known"
+
+
+def commit_of(repository: Path) -> str:
+    command = ["git", "-C", str(repository), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_template_without_repository_is_not_recorded(bake: Bake, out: Path, tmp_path: Path) -> None:
+    """A project does not record the commit of another repository, if its template is only a directory in it."""
+    template = copy_template(tmp_path / "other/template")
+    commit_all(tmp_path / "other")
+    assert bake(template, project_name="Unknown").returncode == 0
+    assert (out / "unknown/app").exists()
+    assert not (out / "unknown/.cruft.json").exists()
 
 
 def test_same_answers_give_same_project(bake: Bake, out: Path) -> None:
@@ -251,21 +306,9 @@ def server_name(project: Path) -> str:
     return done.stdout.strip()
 
 
-def copy_of_template(target: Path) -> Path:
-    """Copy the template's own files to another directory, and keep symbolic links."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).exists():
-            shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
-    return target
-
-
 def test_project_has_no_build_files(bake: Bake, out: Path, tmp_path: Path) -> None:
     """Caches, compiled messages and environments in the checkout are not copied into a project."""
-    template = copy_of_template(tmp_path / "template")
+    template = copy_template(tmp_path / "template")
     for name in (
         "app/__pycache__/x.pyc",
         "app/cli/__pycache__/y.pyc",
@@ -304,7 +347,7 @@ def test_overwrite_keeps_owner_files(bake: Bake, out: Path) -> None:
 
 def test_new_version_reaches_projects(bake: Bake, out: Path, tmp_path: Path) -> None:
     """`make version` in the template replaces the old version in every file of a project, and keeps symbolic links."""
-    template = copy_of_template(tmp_path / "template")
+    template = copy_template(tmp_path / "template")
     subprocess.run(["make", "-C", template, "version", "VERSION=7.8.9"], check=True)
     assert links(template / SLUG) == links(ROOT / SLUG)
     assert bake(template, project_name="Later").returncode == 0
@@ -313,14 +356,15 @@ def test_new_version_reaches_projects(bake: Bake, out: Path, tmp_path: Path) -> 
         command, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     for name in names:
-        text = (out / "later" / name.removeprefix(f"{SLUG}/")).read_text()
+        place = name.removeprefix(f"{SLUG}/").replace("version.py", "app/version.py")
+        text = (out / "later" / place).read_text()
         assert "7.8.9" in text, name
         assert __version__ not in text, name
 
 
 def test_rejects_template_without_links(bake: Bake, out: Path, tmp_path: Path) -> None:
     """A template whose symbolic links became text files is rejected with an error that explains this."""
-    template = copy_of_template(tmp_path / "template")
+    template = copy_template(tmp_path / "template")
     for link in links(template / SLUG):
         target = os.readlink(template / SLUG / link)
         (template / SLUG / link).unlink()

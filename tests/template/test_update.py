@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from app.version import __version__
 
-from .helm import ROOT
+from .baking import commit_all, copy_template
 
 BESIDE = Path(sys.executable).parent
 
@@ -43,41 +42,29 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def commit(run: Run, folder: Path) -> None:
-    run(folder, "git", "add", "--all")
-    run(folder, "git", "commit", "--quiet", "--no-verify", "--message", "change")
-
-
 @pytest.fixture
-def template(tmp_path: Path, run: Run) -> Path:
+def template(tmp_path: Path) -> Path:
     """Return the current template in a separate repository."""
-    folder = tmp_path / "template"
-    listed = run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split(
-        "\0"
-    )
-    for name in filter(None, listed):
-        if (ROOT / name).is_symlink() or (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
-    run(folder, "git", "init", "--quiet", "--initial-branch", "main")
-    commit(run, folder)
-    return folder
+    template = copy_template(tmp_path / "template")
+    commit_all(template)
+    return template
 
 
-def test_update(run: Run, template: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("create", "answers"),
+    [
+        (["cruft", "create"], ["--extra-context", '{"project_name": "My Model"}']),
+        (["cookiecutter"], ["project_name=My Model"]),
+    ],
+    ids=["cruft", "cookiecutter"],
+)
+def test_update(
+    run: Run, template: Path, tmp_path: Path, create: list[str], answers: list[str]
+) -> None:
     """Changes in linked and rendered files are applied, and the owner's predict.py, custom.py and modules are kept."""
-    run(
-        tmp_path,
-        "cruft",
-        "create",
-        str(template),
-        "--no-input",
-        "--extra-context",
-        '{"project_name": "My Model"}',
-    )
+    run(tmp_path, *create, str(template), "--no-input", *answers)
     project = tmp_path / "my-model"
-    run(project, "git", "init", "--quiet", "--initial-branch", "main")
-    commit(run, project)
+    commit_all(project)
 
     predict = project / "app/predict.py"
     predict.write_text(predict.read_text().replace("def predict(", "# My own words.\ndef predict("))
@@ -88,7 +75,7 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     setup.write_text(
         setup.read_text().replace("    flask>=3.1\n", "    flask>=3.1\n    scipy>=1\n")
     )
-    commit(run, project)
+    commit_all(project)
     mine = predict.read_text(), custom.read_text()
 
     changed = (
@@ -100,7 +87,7 @@ def test_update(run: Run, template: Path, tmp_path: Path) -> None:
     for name in changed:
         (template / name).write_text((template / name).read_text() + "\n# News\n")
     (template / "app/news.py").write_text('"""News."""\n')
-    commit(run, template)
+    commit_all(template)
 
     run(project, "cruft", "update", "--skip-apply-ask")
     assert (project / "app/rest/routes.py").read_text().endswith("# News\n")
@@ -125,17 +112,16 @@ def test_update_with_conflicts(run: Run, template: Path, tmp_path: Path) -> None
         '{"project_name": "My Model"}',
     )
     project = tmp_path / "my-model"
-    run(project, "git", "init", "--quiet", "--initial-branch", "main")
-    commit(run, project)
+    commit_all(project)
     lock, service = project / "deploy/requirements.txt", project / "app/version.py"
     pin = next(line for line in lock.read_text().splitlines() if line.startswith("numpy=="))
     lock.write_text(lock.read_text().replace(pin, "numpy==2.0 \\"))
     run(project, "make", "version", "VERSION=5.0.0")
-    commit(run, project)
+    commit_all(project)
     theirs = lock.read_text().replace("numpy==2.0 \\", "numpy==3.0 \\")
     (template / "deploy/requirements.txt").write_text(theirs)
     run(template, "make", "version", "VERSION=0.9.0")
-    commit(run, template)
+    commit_all(template)
 
     run(project, "cruft", "update", "--skip-apply-ask")
     assert "UU app/version.py" in run(project, "git", "status", "--short")
@@ -146,7 +132,7 @@ def test_update_with_conflicts(run: Run, template: Path, tmp_path: Path) -> None
 
     run(project, "git", "reset", "--quiet", "--hard")
     run(project, "make", "version", f"VERSION={__version__}")
-    commit(run, project)
+    commit_all(project)
     run(project, "cruft", "update", "--skip-apply-ask")
     unmerged = [
         line
