@@ -12,7 +12,7 @@ each = failed=; for tool in $(1); do echo "$(BIN)/$$tool"; $(BIN)/$$tool || fail
 SOURCES := setup.cfg setup.py pyproject.toml $(wildcard protos/*.proto)
 TEST_REQUIREMENTS := $(wildcard tests/*/requirements.txt)
 
-.PHONY: serve test check lint format lock version clean help
+.PHONY: serve test conformance check lint format lock version clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -22,6 +22,9 @@ serve: $(VENV)/.serve  ## run the service: REST on port 8080, gRPC on port 8081
 
 test: $(VENV)/.dev  ## run the tests; ARGS=tests/FILE.py selects a file
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(ARGS)
+
+conformance: $(VENV)/.serve  ## test the code with the suite of the Open Inference Protocol; ARGS="--rule R9" selects a rule
+	$(BIN)/python tests/run_conformance.py $(ARGS)
 
 check: $(VENV)/.dev  ## run lint and the fast tests, before a commit
 	@$(call each,$(LINTERS) 'python -m pytest $(PYTEST_OPTIONS) $(FAST_TESTS)')

@@ -53,6 +53,9 @@ $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
 LINTERS += 'ruff format --check' 'mypy conformance dev --follow-imports=silent'
 
+# The suite of this repository, instead of that of a template.
+conformance: export CONFORMANCE ?= ./conformance
+
 optimizations: $(VENV)/.dev  ## run the conformance suite without each optimization; ARGS=raw_tensors selects one
 	$(BIN)/python -m tests.optimizations $(ARGS)
 

@@ -127,9 +127,9 @@ def link_packages(made: Path, python: Path | None = None) -> Path:
     installed = (
         map(str, python.parents[1].glob("lib/python*/site-packages")) if python else sys.path
     )
-    (packages / "here.pth").write_text(
-        "\n".join(each for each in installed if each.endswith("-packages"))
-    )
+    # The first line is the project, as in an editable installation. It is relative to the directory of the packages.
+    paths = ["../../../..", *(each for each in installed if each.endswith("-packages"))]
+    (packages / "here.pth").write_text("\n".join(paths))
     scripts = {
         made.name: "sys.path.insert(0, '.')\nfrom app.cli import main\n\nmain()",
         "gunicorn": "from gunicorn.app.wsgiapp import run\n\nrun()",

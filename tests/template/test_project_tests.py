@@ -1,4 +1,4 @@
-"""The tests that a project gets: two short files for any model, and pytest settings for its owner."""
+"""The tests that a project gets: two files for any model, and pytest settings for its owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from tests.kit.environments import LOCAL, ROOT, give_messages, make_project
 
-LINES_AT_MOST = 300
 # Ignores MODEL_DIR, has no EXAMPLE, and rejects the values that are made up for a request.
 PICKY = """
 import numpy as np
@@ -86,15 +85,14 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def test_two_short_files(project: Path) -> None:
-    """A project has two test files, with at most 300 lines together, whatever its framework."""
+def test_files_of_tests(project: Path) -> None:
+    """A project has two test files, and two files for `make conformance`."""
     assert {path.name for path in (project / "tests").iterdir()} == {
+        "conformance_model.py",
+        "run_conformance.py",
         "test_predict.py",
         "test_service.py",
     }
-    service = (ROOT / "tests/test_service.py").read_text().count("\n")
-    for predict in [ROOT / "tests/test_predict.py", *ROOT.glob("examples/*/test_predict.py")]:
-        assert service + predict.read_text().count("\n") <= LINES_AT_MOST, predict
 
 
 def test_project_tests_pass(project: Path) -> None:

@@ -29,6 +29,7 @@ TRIED = {
     "make lint": ".ci/run",
     "make format": "tests/template/test_readme.py",
     "make help": "tests/template/test_readme.py",
+    "make conformance": "tests/template/test_project_conformance.py",
     "make clean": "tests/template/test_readme.py",
     ".venv/bin/python -m app check": "tests/service/cli/test_cli.py",
     ".venv/bin/python -m app serve --reload": "tests/service/cli/test_reload.py",

@@ -1,0 +1,1 @@
+../../tests/conformance_model.py
