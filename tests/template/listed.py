@@ -81,7 +81,6 @@ LISTED = {
     ],
     "docs/upgrading.md": [
         "pip install cruft",
-        "cruft create TEMPLATE_URL",
         "cruft update",
         "make lock",
         "cruft link TEMPLATE_URL --checkout COMMIT",
@@ -96,6 +95,7 @@ LISTED = {
         "helm uninstall open-inference-service",
     ],
     "{{cookiecutter.project_slug}}/README.md": [
+        "make conformance",
         "make lock",
         "docker build -f deploy/Dockerfile -t open-inference-service:0.1.0 .",
         "docker compose -f deploy/compose.yaml up",
@@ -108,6 +108,6 @@ LISTED = {
 }
 # Docker, Kubernetes, the template's address, and installations of packages.
 PERMITTED = re.compile(
-    r"([A-Z]+=\S+ )*docker |([A-Z_]+=\$\()?kubectl |helm |cruft |git clone |make lock\b"
+    r"([A-Z]+=\S+ )*docker |([A-Z_]+=\$\()?kubectl |helm |cruft |git clone |make (lock|conformance)\b"
     r"|(\S+/python -m )?(\S+/)?pip install "
 )
