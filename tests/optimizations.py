@@ -58,7 +58,7 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
         "MAX_REQUEST_BYTES": LIMIT,
         "WORKERS": 1,
     }
-    command = [sys.executable, "-m", "gunicorn", "tests.kit.echo:create()"]
+    command = [sys.executable, "-m", "gunicorn", "tests.conformance_model:create_service()"]
     with (
         started(command, ROOT, {**settings, **environment}) as service,
         tempfile.TemporaryDirectory() as folder,

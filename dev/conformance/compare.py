@@ -48,7 +48,7 @@ class Server:
 SERVERS = {
     "service": Server(
         "this service",
-        "-m gunicorn tests.kit.echo:create()",
+        "-m gunicorn tests.conformance_model:create_service()",
         environment={"HOST": "127.0.0.1", "MAX_REQUEST_BYTES": LIMIT},
     ),
     "mlserver": Server(

@@ -12,7 +12,8 @@ from typing import Any
 from flask import Flask
 
 from app.protocol.http_body import HEADER_LENGTH
-from tests.kit import echo
+from oip_conformance.model import INPUTS, NAME, OUTPUTS
+from tests import conformance_model
 
 # The trigger of a fault, and the line that the server prints when it receives it.
 TRIGGER = b'"datatype": "fp32"'
@@ -23,7 +24,7 @@ def wrap_application(
     handle: Callable[[Callable, dict[str, Any], Callable], Iterable[bytes]],
 ) -> Flask:
     """Return our service with each request passed to `handle`, together with the original application."""
-    app = echo.create()
+    app = conformance_model.create_service()
     original = app.wsgi_app
     app.wsgi_app = lambda environ, start: handle(original, environ, start)  # type: ignore[method-assign]
     return app
@@ -50,9 +51,9 @@ def faulty_server() -> Flask:
 
 def minimal_metadata_server() -> Flask:
     """Return a server without the optional members of the model metadata, on both transports."""
-    app = echo.create()
-    metadata = {"name": echo.NAME, "platform": ""}
-    for member, tensors in (("inputs", echo.INPUTS), ("outputs", echo.OUTPUTS)):
+    app = conformance_model.create_service()
+    metadata = {"name": NAME, "platform": ""}
+    for member, tensors in (("inputs", INPUTS), ("outputs", OUTPUTS)):
         metadata[member] = [
             {"name": name, "datatype": kind, "shape": shape} for name, kind, shape in tensors
         ]

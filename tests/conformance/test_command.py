@@ -26,7 +26,7 @@ from tests.kit.processes import Running, gunicorn, peak, reset_peak, wait_for, w
 from tests.kit.reviewed_messages import check_messages, one_of_each
 
 LIMIT = 2**20
-OURS = "tests.kit.echo:create()"
+OURS = "tests.conformance_model:create_service()"
 # The tests can run on a busy machine.
 PATIENT = ["--timeout", 30, "--case-timeout", 60]
 # 500 and INTERNAL have messages of the suite's model. Other names of statuses have messages of grpcio.

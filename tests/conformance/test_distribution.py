@@ -47,7 +47,7 @@ def environment(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_installed_command_tests_a_server(environment: Path, tmp_path: Path) -> None:
     """The command of an installation outside this repository tests a server through its ports."""
     command = [environment / "bin/oip-conformance", "--rule", "R5,R6"]
-    with gunicorn(ROOT, "tests.kit.echo:create()") as service:
+    with gunicorn(ROOT, "tests.conformance_model:create_service()") as service:
         addresses = ["--http", f"http://{service.http}", "--grpc", service.grpc]
         done = subprocess.run([*command, *addresses], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -19,7 +19,7 @@ from tests.fuzz.watch import Watch
 from tests.kit.processes import Running, gunicorn
 
 ROOT = Path(__file__).parents[2]
-APP = "tests.kit.echo:create()"
+APP = "tests.conformance_model:create_service()"
 FAULTS_AT_MOST = 10
 
 

@@ -10,9 +10,9 @@ import sys
 from app.inference import predict_adapter
 from app.observability.log import TextFormatter
 from oip_conformance.model import NAME
+from tests import conformance_model
 from tests.fuzz.judge import log_faults
 from tests.fuzz.openapi import run_schemathesis
-from tests.kit import echo
 from tests.kit.environments import ROOT, run
 from tests.kit.processes import gunicorn
 
@@ -34,7 +34,7 @@ def test_short_fuzzing_run() -> None:
 
 def log_of_failed_request() -> str:
     """Return the service's log of a request for which the model raises an exception."""
-    client, log = echo.create().test_client(), io.StringIO()
+    client, log = conformance_model.create_service().test_client(), io.StringIO()
     handler = logging.StreamHandler(log)
     handler.setFormatter(TextFormatter())
     predict_adapter.logger.addHandler(handler)

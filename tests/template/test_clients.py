@@ -63,7 +63,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def echoing() -> Iterator[Running]:
     """Start the conformance suite's model, which has every datatype, with two workers."""
-    with gunicorn(ROOT, "tests.kit.echo:create()", WORKERS=2) as running:
+    with gunicorn(ROOT, "tests.conformance_model:create_service()", WORKERS=2) as running:
         yield running
 
 
