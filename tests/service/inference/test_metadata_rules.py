@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from grpc_service import messages
+from oip_conformance import messages
 from oip_conformance.values import VALUES
 from oip_conformance.wires import error_message, plain
 from tests.kit import models

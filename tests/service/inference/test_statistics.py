@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.protocol.types import MetadataTensor
-from grpc_service import messages
+from oip_conformance import messages
 from oip_conformance.wires import FORMS, error_message
 from tests.kit import models
 from tests.kit.service import Service
