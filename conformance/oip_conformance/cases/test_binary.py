@@ -102,10 +102,14 @@ def test_binary_data_size_of_another_type(rest: Rest, size: Any, count: int) -> 
     check_next_request(rest)
 
 
-@pytest.mark.parametrize("members", [{"data": [1, -2, 300]}, {"data": []}])
-def test_data_and_binary_data(rest: Rest, members: dict[str, Any]) -> None:
-    """B2: an input with both data and binary data is rejected."""
-    error_message(post(rest, "int16", pack("INT16", [1, -2, 300]), **members), 400)
+@pytest.mark.parametrize("values", [[1, -2, 300], []])
+@pytest.mark.parametrize("data", [[1, -2, 300], []])
+def test_data_and_binary_data(rest: Rest, values: list[int], data: list[int]) -> None:
+    """B2: an input with both data and binary data is rejected, even if both are empty."""
+    blob = pack("INT16", values)
+    size = {"binary_data_size": len(blob)}
+    reply = post(rest, "int16", blob, shape=[len(values)], data=data, parameters=size)
+    error_message(reply, 400)
     check_next_request(rest)
 
 

@@ -77,6 +77,8 @@ def test_missing_header_length(rest: Rest) -> None:
     body = json.dumps({"inputs": [made]}).encode()
     for octets in (body, body + blob):
         error_message(rest.client.post(f"/v2/models/{rest.model}/infer", octets), 400)
+    empty, _ = tensor("int16", shape=[0], parameters={"binary_data_size": 0})
+    success(rest.post({"inputs": [empty]}))
 
 
 @pytest.mark.parametrize(
@@ -123,9 +125,9 @@ def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
     check_next_request(rest)
 
 
-@pytest.mark.parametrize("size", [7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("size", [0, 4, 5, 7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_size_beyond_body(rest: Rest, size: int) -> None:
-    """B5: a binary_data_size beyond the end of the body is rejected with 400."""
+    """B5: a binary_data_size that ends before or beyond the end of the body is rejected with 400."""
     error_message(send(rest, "int16", "INT16", [3], bytes(6), size), 400)
     check_next_request(rest)
 

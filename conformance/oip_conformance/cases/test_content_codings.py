@@ -25,11 +25,16 @@ def test_content_type_is_ignored(http: Http, infer: str, content_type: str | Non
 
 @pytest.mark.parametrize(
     "coding",
-    ["identity", "", *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS)],
+    [
+        *("identity", ""),
+        *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS),
+        pytest.param("GZip", marks=pytest.mark.needs("gzip")),
+    ],
 )
 def test_content_codings(http: Http, infer: str, coding: str) -> None:
-    """R18: gzip, deflate with zlib framing, and identity are understood."""
-    check_echo(http.post(infer, CODINGS.get(coding, bytes)(BODY), {"Content-Encoding": coding}))
+    """R18: gzip, deflate with zlib framing, and identity are understood, in upper and lower case."""
+    encode = CODINGS.get(coding.lower(), bytes)
+    check_echo(http.post(infer, encode(BODY), {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
@@ -50,6 +55,7 @@ CORRUPT: list[Callable[[bytes], bytes]] = [
     lambda body: b"",
     lambda body: BODY,
     lambda body: body[:-1],
+    lambda body: body[:-8],
     lambda body: body[:12],
     lambda body: body[: len(body) // 2],
     lambda body: body[:-4] + b"\0\0\0\0",
@@ -60,6 +66,7 @@ DAMAGES = [
     "empty",
     "plain",
     "one byte short",
+    "8 bytes short",
     "12 bytes",
     "half",
     "another checksum",

@@ -37,8 +37,8 @@ def with_parameters(place: str, parameters: Any) -> dict[str, Any]:
         {"model_name": "other", "model_version": 5, "extra": [None]},
         {"parameters": None, "outputs": None, "id": None},
         {"parameters": {}, "outputs": []},
-        {"inputs": [{**GOOD, "parameters": None}]},
-        {"outputs": [{"name": "fp32_out", "parameters": None}]},
+        {"inputs": [{**GOOD, "parameters": None, "extra": {"a": []}}]},
+        {"outputs": [{"name": "fp32_out", "parameters": None, "extra": 1}]},
     ],
 )
 def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
@@ -54,6 +54,7 @@ def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
         {"inputs": None},
         {"inputs": {}},
         {"inputs": "fp32_in"},
+        {"instances": [[1, 2]]},
         {"inputs": [5]},
         {"inputs": [None]},
         {"inputs": [GOOD, []]},
@@ -149,6 +150,10 @@ FAULTS = [
     pytest.param([("pairs_in", "FP32", [1, 3], [1.0] * 3)], [], ["pairs_in", "2", "[1,3]"], id="another dimension"),
     pytest.param([("pairs_in", "FP32", [0, 3], [])], [], ["pairs_in", "[0,3]"], id="another dimension, empty"),
     pytest.param([("cube_in", "INT32", [2, 2], [1] * 4)], [], ["cube_in", "[2,2]"], id="a matrix for a cube"),
+    pytest.param([("fp32_in", "", [0], [])], [], ["fp32_in", "FP32"], id="an empty datatype"),
+    pytest.param([("fp32_in", "FP32", [1] * 65, [1.0])], [], ["fp32_in", "65"], id="65 dimensions"),
+    pytest.param([("n" * 9000, "FP32", [0], [])], [], ["nnn"], id="a long name"),
+    pytest.param([("🌷\n", "FP32", [0], [])], [], ["🌷"], id="a name with a line break"),
 ]  # fmt: skip
 OUTPUT_FAULTS = [
     pytest.param([SMALL], ["no_such_out"], ["no_such_out"], id="an unknown output"),
@@ -166,6 +171,9 @@ DATA_FAULTS = [
     ),
     pytest.param(
         [("grid_in", "INT32", [2**32, 2**32], [])], [], ["grid_in"], id="a product beyond 64 bits"
+    ),
+    pytest.param(
+        [("grid_in", "INT32", [2**62, 0], [])], [], ["grid_in"], id="a dimension beyond NumPy"
     ),
     pytest.param(
         [("bytes_in", "BYTES", [3], [b"a"])],
@@ -236,7 +244,14 @@ def test_parameters_of_every_type(target: Target, form: str) -> None:
     assert response.outputs == {"fp32_out": SMALL[1:]}
 
 
-@pytest.mark.parametrize("parameters", [{"odd": None}, {"content_type": None, "headers": None}])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"odd": None},
+        {"content_type": None, "headers": None},
+        dict.fromkeys(("binary_data_output", "binary_data", "binary_data_size", "timeout")),
+    ],
+)
 @pytest.mark.parametrize("place", ["request", "input", "output"])
 def test_null_parameters(rest: Rest, place: str, parameters: dict[str, None]) -> None:
     """R17: a parameter whose value is null is ignored."""

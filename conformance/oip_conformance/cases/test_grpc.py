@@ -88,14 +88,15 @@ def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
     "value", [b"", b"\x32\x01a"]
 )  # the second is field 6, which InferParameter does not have
 @pytest.mark.parametrize("place", ["request", "input", "output"])
-def test_parameter_without_value(rpc: Grpc, place: str, value: bytes) -> None:
+@pytest.mark.parametrize("name", ["odd", "content_type", "timeout"])
+def test_parameter_without_value(rpc: Grpc, name: str, place: str, value: bytes) -> None:
     """R17: a parameter without a value or of an unknown kind is ignored on the request, an input or an output."""
     inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
     message = messages.ModelInferRequest(
         model_name=rpc.model, inputs=inputs, outputs=[{"name": "fp32_out"}]
     )
     holder = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}[place]
-    holder.parameters["odd"].MergeFromString(value)
+    holder.parameters[name].MergeFromString(value)
     expect(rpc.send(message))
 
 
@@ -112,6 +113,7 @@ def test_parameter_of_each_type(rpc: Grpc) -> None:
         ("uint64", 2**64 - 1),
     ]:
         setattr(message.parameters[kind], f"{kind}_param", value)
+        setattr(message.inputs[0].parameters[kind], f"{kind}_param", value)
     expect(rpc.send(message))
 
 

@@ -123,6 +123,18 @@ def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
     )
 
 
+@pytest.mark.parametrize("count", [2, 100])
+@pytest.mark.parametrize("datatype", ["BOOL", "INT64", "FP32"])
+def test_unknown_fields_of_contents(rpc: Grpc, datatype: str, count: int) -> None:
+    """G3: unknown fields of contents, as of a later version of the protocol, are ignored."""
+    name, values = datatype.lower(), [0, 1] * (count // 2)
+    outputs = [{"name": f"{name}_out"}]
+    message = messages.ModelInferRequest(model_name=rpc.model, outputs=outputs)
+    message.inputs.add(**tensor(name, datatype, [count], **{CONTENTS[datatype]: values}))
+    message.inputs[0].contents.MergeFromString(b"\xfa\x7f\x03abc")
+    assert expect(rpc.send(message)).outputs == {f"{name}_out": (datatype, [count], values)}
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("datatype", ["INT32", "FP64", "BYTES", "BOOL"])
 def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
