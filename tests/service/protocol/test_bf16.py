@@ -64,24 +64,6 @@ def test_json_is_rounded_to_nearest(echoes) -> None:
         assert exact("FP32", got) == exact("FP32", expected[start : start + 10])
 
 
-@pytest.mark.parametrize("form", ["rest json", "rest binary", "grpc raw"])
-def test_model_receives_the_same_float32_in_every_form(serve, form: str) -> None:
-    """R23: predict() receives float32 with the same values in every form."""
-    received = []
-
-    def predict(_: Any, x: np.ndarray) -> np.ndarray:
-        received.append(x)
-        return x
-
-    values = [nearest(0.1), -1.5, math.nan]
-    response = (
-        serve(models.model([X], [Y], predict)).forms[form].infer([("x", "BF16", [3], values)])
-    )
-    assert exact("BF16", response.outputs["y"][2]) == exact("BF16", values)
-    assert [each.dtype for each in received] == [np.float32]
-    assert exact("FP32", received[0].tolist()) == exact("FP32", values)
-
-
 @pytest.mark.parametrize("form", ["rest binary", "grpc raw"])
 def test_every_bit_pattern_is_unchanged(serve, form: str) -> None:
     """R23, B1, G4: all bit patterns are unchanged in binary forms, and are decoded to the upper half of a float32."""

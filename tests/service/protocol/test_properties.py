@@ -6,17 +6,14 @@ import json
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from oip_conformance.wires import CONTENTS, FORMS, NUMPY, error_message, exact, pack, unpack
 from tests.kit import models
 from tests.kit.message_strategies import Messages
 from tests.kit.strategies import (
-    DATATYPES,
     METHODS,
     Subject,
     changed_envelopes,
@@ -27,6 +24,7 @@ from tests.kit.strategies import (
     mutated,
     paths,
 )
+from oip_conformance.wires import error_message
 
 LIMIT = 100_000
 INFER = "/v2/models/test/infer"
@@ -181,61 +179,3 @@ def test_messages_with_unusual_fields(service, body: bytes) -> None:
     """G1, G2, G3: a message with unusual tensors, raw entries, parameters and outputs succeeds or is rejected."""
     called(service, "ModelInfer", body)
     check_valid_request(service)
-
-
-def tensors_of(datatype: str) -> st.SearchStrategy[tuple[list[int], list]]:
-    """Return shapes and flat lists that every transport can carry: UTF-8 text in BYTES, and finite floats or NaN."""
-    shapes = arrays.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)
-    if datatype == "BYTES":
-        return shapes.flatmap(
-            lambda shape: st.tuples(
-                st.just(list(shape)),
-                st.lists(
-                    st.text(max_size=8).map(str.encode),
-                    min_size=shape[0] * shape[1],
-                    max_size=shape[0] * shape[1],
-                ),
-            )
-        )
-    elements = {"allow_infinity": False} if np.dtype(NUMPY[datatype]).kind == "f" else {}
-    return arrays.arrays(np.dtype(NUMPY[datatype]), shapes, elements=elements).map(
-        lambda array: (list(array.shape), unpack(datatype, pack(datatype, array.ravel().tolist())))
-    )
-
-
-@pytest.mark.parametrize("datatype", DATATYPES)
-@few
-@given(data=st.data())
-def test_every_transport_keeps_tensors(echoes, datatype: str, data: st.DataObject) -> None:
-    """R8, R11-R14, B1, G2-G4: every transport returns a tensor of any datatype unchanged, including NaN."""
-    shape, elements = data.draw(tensors_of(datatype))
-    service = echoes(datatype, -1, -1)
-    for form in FORMS:
-        if form == "grpc typed" and datatype not in CONTENTS:
-            continue
-        response = service.forms[form].infer([("x", datatype, shape, elements)])
-        assert response.kind == "ok", (form, response.text)
-        got_datatype, got_shape, got = response.outputs["y"]
-        assert (got_datatype, got_shape) == (datatype, shape)
-        assert exact(datatype, got) == exact(datatype, elements), form
-
-
-@pytest.mark.parametrize("datatype", DATATYPES)
-@few
-@given(data=st.data())
-def test_binary_transports_keep_any_bits(echoes, datatype: str, data: st.DataObject) -> None:
-    """B1, G2: binary REST and raw gRPC return any bits unchanged, including infinities and invalid UTF-8."""
-    if datatype == "BYTES":
-        elements: Any = data.draw(st.lists(st.binary(max_size=9), max_size=5))
-    elif datatype == "BOOL":
-        elements = data.draw(st.lists(st.booleans(), max_size=9))
-    else:
-        size = len(pack(datatype, [0]))
-        blob = data.draw(st.binary(max_size=40))
-        blob = blob[: len(blob) // size * size]
-        elements = unpack(datatype, blob)
-    count = len(elements)
-    for form in ("rest binary", "grpc raw"):
-        response = echoes(datatype).forms[form].infer([("x", datatype, [count], elements)])
-        assert response.kind == "ok", (form, response.text)
-        assert exact(datatype, response.outputs["y"][2]) == exact(datatype, elements)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -15,8 +17,8 @@ from ml_dtypes import bfloat16
 
 from app.codecs import (
     Base64Codec,
+    BytesCodec,
     DatetimeCodec,
-    NumpyCodec,
     NumpyRequestCodec,
     PandasJsonCodec,
     StringCodec,
@@ -24,9 +26,9 @@ from app.codecs import (
 )
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
-from grpc_service import converters, messages
-from oip_conformance.wires import FORMS
+from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
+from grpc_service import converters
+from tests.kit.service import FORMS
 from tests.service.protocol.roundtrips import (
     NO_JSON,
     WAYS,
@@ -167,25 +169,6 @@ def test_arrays_are_unchanged(datatype: str, data: st.DataObject) -> None:
                 assert bits(way(form, NumpyRequestCodec, array)) == expected, (form, way)
 
 
-@pytest.mark.parametrize("datatype", DATATYPES)
-@check
-@given(data=st.data())
-def test_tensors_keep_shape_name_and_parameters(datatype: str, data: st.DataObject) -> None:
-    """R8, C5: a tensor created without a codec keeps its shape, name and parameters."""
-    array = data.draw(arrays_of(datatype))
-    name, parameters = data.draw(st.text(max_size=5)), data.draw(parameter_sets)
-    request = InferenceRequest(
-        [RequestInput(name, datatype, data=array, parameters=parameters)], id="7"
-    )
-    for form in FORMS if fits_json(array) else NO_JSON:
-        (tensor,) = send_request(form, request).inputs
-        assert (tensor.name, tensor.datatype) == (name, datatype)
-        assert {
-            key: each for key, each in tensor.parameters.items() if key != "binary_data_size"
-        } == parameters
-        assert bits(NumpyCodec.decode_input(tensor)) == bits(array), form
-
-
 parameter_sets = st.dictionaries(
     st.text(max_size=5).map("p{}".format),
     st.text(max_size=5)
@@ -239,13 +222,14 @@ def test_missing_strings_need_json(values: list[str | None]) -> None:
                 way(form, StringCodec, values)
 
 
+@pytest.mark.parametrize("codec", [Base64Codec, BytesCodec])
 @check
 @given(values=st.lists(st.binary(max_size=6)), use_bytes=st.booleans())
-def test_base64_bytes_are_unchanged(values: list[bytes], use_bytes: bool) -> None:
-    """C7: arbitrary bytes are unchanged as base64 on every transport."""
+def test_bytes_are_unchanged(codec: Any, values: list[bytes], use_bytes: bool) -> None:
+    """C7, C12: arbitrary bytes are unchanged as base64 and as raw bytes on every transport."""
     for form in FORMS:
         for way in ONE_WAYS:
-            assert way(form, Base64Codec, values, use_bytes=use_bytes) == values, (form, way)
+            assert way(form, codec, values, use_bytes=use_bytes) == values, (form, way)
 
 
 @check
@@ -274,37 +258,31 @@ def test_pd_json_cells_are_unchanged(values: list, use_bytes: bool) -> None:
             )
 
 
-@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
-def test_datatypes_without_contents_are_raw(datatype: str) -> None:
-    """G3, G4, R23: a message with FP16 or BF16 is sent raw, and both are rejected in typed contents."""
-    tensors = [RequestInput("h", datatype, data=[0.5]), RequestInput("x", "FP32", data=[1.5])]
-    message, raws = converters.parse_request(
-        converters.write_request(InferenceRequest(tensors), raw=False)
-    )
-    assert len(message.inputs) == len(raws) == 2
-    typed = messages.ModelInferRequest(
-        inputs=[
-            {"name": "h", "datatype": datatype, "shape": [1], "contents": {"fp32_contents": [0.5]}}
-        ]
-    )
-    with pytest.raises(
-        InvalidInput, match=f"contents cannot represent {datatype}. Use raw_input_contents"
-    ):
-        converters.read_request(typed, [])
+@pytest.mark.parametrize("form", ["grpc typed", "grpc raw"])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        InferenceRequest([RequestInput("\ud800", "FP32", data=[1])]),
+        InferenceRequest([], id="\ud800"),
+        InferenceRequest([], parameters={"a": "\ud800"}),
+        InferenceRequest([], parameters={"a": 2**64}),
+        InferenceRequest([], parameters={"a": -(2**63) - 1}),
+        InferenceRequest([], parameters={"a": [1]}),
+    ],
+    ids=["name", "id", "text", "large", "small", "list"],
+)
+def test_rejects_fields_that_a_message_cannot_hold(form: str, request_: InferenceRequest) -> None:
+    """R17: a name, id or parameter that a gRPC message cannot represent is rejected."""
+    with pytest.raises(InvalidInput):
+        send_request(form, request_)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_requests_with_every_datatype(form: str) -> None:
-    """B3, G2: a request with tensors of every datatype keeps their order and values."""
-    tensors = [
-        RequestInput(
-            name, name, data=np.full((2, 1), b"a" if name == "BYTES" else 1, DATATYPES[name].dtype)
-        )
-        for name in DATATYPES
-    ]
-    got = send_request(form, InferenceRequest(tensors)).inputs
-    outputs = [ResponseOutput(each.name, each.datatype, data=each.data) for each in tensors]
-    for read in (got, send_response(form, InferenceResponse(outputs)).outputs):
-        assert [each.name for each in read] == list(DATATYPES)
-        for one, other in zip(read, tensors, strict=True):
-            assert bits(NumpyCodec.decode(one)) == bits(other.data)
+@check
+@given(octets=st.binary(max_size=60), json=st.booleans())
+def test_rejects_arbitrary_response_bytes(octets: bytes, json: bool) -> None:
+    """R8: arbitrary bytes as a response raise only InvalidInput or DecodeError in a client."""
+    with contextlib.suppress(InvalidInput, DecodeError):
+        if json:
+            InferenceResponse.from_http(octets, {})
+        else:
+            converters.read_response(octets)

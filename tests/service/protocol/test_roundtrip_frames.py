@@ -285,14 +285,6 @@ def test_historic_datetimes_are_unchanged_or_rejected(zone: str, year: int) -> N
         agree(got, frame, form)
 
 
-def test_historic_datetimes_are_unchanged_in_json() -> None:
-    """C6: a datetime before standard time keeps its value in JSON."""
-    frame = pd.DataFrame(
-        {"x": pd.Series([pd.Timestamp(1880, 6, 1)]).dt.tz_localize("Europe/Berlin")}
-    )
-    agree(through_request("rest json", PandasCodec, frame), frame, "rest json")
-
-
 @check
 @given(values=st.lists(st.none() | near_datetimes, min_size=1, max_size=4))
 def test_object_columns_of_datetimes_are_unchanged_or_rejected(values: list) -> None:

@@ -97,14 +97,16 @@ def test_round_trips(name: str, make: Callable[..., Any]) -> None:
     """R10, R12, R13, B1: dicts, JSON and bodies with binary data of every datatype become the same message again."""
     message = make(*ARRAYS[name])
     kind = type(message)
+    text = message.to_json()
     same(message, kind.from_dict(message.to_dict()), {})
     same(message, kind(**message.to_dict()), {})
     same(message, kind.from_http(*message.to_http(binary=False)), {})
-    same(message, kind.from_http(message.to_json().decode()), {})
+    same(message, kind.from_http(text.decode()), {})
     asked = {"binary_data_output": True} if kind is InferenceRequest else {}
     same(message, kind.from_http(*message.to_http()), asked)
     same(message, kind.from_http(*message.to_http({"x", "y"})), asked)
-    assert kind.from_dict(message.to_dict()).to_json() == message.to_json()
+    assert kind.from_dict(message.to_dict()).to_json() == text
+    assert message.to_json() == text
 
 
 @pytest.mark.parametrize("kind", [dict, CaseInsensitiveDict, Headers, HTTPMessage])
@@ -157,8 +159,9 @@ def test_from_http_has_the_errors_of_the_service(serve, body: bytes, length: str
     assert response.json.get("error") == error_of(InferenceRequest.from_http, body, headers)
 
 
-def test_to_dict_equals_the_response_of_the_service(service) -> None:
+def test_to_dict_equals_the_response_of_the_service(serve) -> None:
     """R8, R13: to_dict of a response returns the members that the service sends as JSON."""
+    service = serve(models.several())
     sent = InferenceRequest(
         [RequestInput("c", "FP32", data=[[25.12, np.nan]]), RequestInput("b", "BYTES", data=["é"])],
         id="",
@@ -187,11 +190,110 @@ def test_constructors_accept_json_objects() -> None:
 
 
 @pytest.mark.parametrize("text", ["no such model", ""])
-def test_constructor_raises_the_error_of_the_service(text: str) -> None:
-    """R19: InferenceResponse(**response.json()) raises the error message of a failed request."""
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda body: InferenceResponse(**body),
+        InferenceResponse.from_dict,
+        lambda body: InferenceResponse.from_http(json.dumps(body).encode(), {}),
+    ],
+    ids=["constructor", "from_dict", "from_http"],
+)
+def test_error_of_the_service_is_raised(read: Callable[..., Any], text: str) -> None:
+    """R19: reading the response of a failed request raises InferenceError with the server's message."""
     with pytest.raises(InferenceError) as caught:
-        InferenceResponse(error=text)
+        read({"error": text})
     assert (type(caught.value), str(caught.value)) == (InferenceError, text)
+
+
+def test_to_http_sends_named_tensors_as_binary() -> None:
+    """B3, B6: to_http sends only the named tensors as binary data and keeps the request's own binary_data_output."""
+    tensors = [RequestInput("x", "FP32", data=[1.5]), RequestInput("s", "BYTES", data=["é"])]
+    request = InferenceRequest(tensors, parameters={"binary_data_output": False})
+    body, headers = request.to_http({"s"})
+    length = int(headers["Inference-Header-Content-Length"])
+    head = json.loads(body[:length])
+    assert head["parameters"] == {"binary_data_output": False}
+    assert head["inputs"][0]["data"] == [1.5]
+    assert head["inputs"][1]["parameters"] == {"binary_data_size": 6}
+    assert body[length:] == b"\x02\0\0\0\xc3\xa9"
+
+
+VALID = {"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}
+# Members of an output that are not valid.
+INVALID_MEMBERS: dict[str, list[Any]] = {
+    "name": [5, None, []],
+    "datatype": ["fp32", None, []],
+    "shape": [[2], [-1], 1, [1.0], None, [[1]]],
+    "data": [["a"], [[1.0], []], {}, [1e39], None],
+    "parameters": [[1], "a", 5, {"binary_data_size": 0}],
+}
+MALFORMED: list[Any] = [
+    *(None, [], 5, "a", {}),
+    *(
+        {"outputs": outputs}
+        for outputs in (None, 5, "a", {}, {"y": VALID}, [None], [[]], [{}], ["y"])
+    ),
+    *({"outputs": [{**VALID, name: value}]} for name in VALID for value in INVALID_MEMBERS[name]),
+    *({"outputs": [{**VALID, "parameters": value}]} for value in INVALID_MEMBERS["parameters"]),
+    *(
+        {"outputs": [{**VALID, "data": None, "parameters": {"binary_data_size": size}}]}
+        for size in ("4", 4.0, -4, True, 4, [4])
+    ),
+    *({"outputs": [{each: VALID[each] for each in VALID if each != name}]} for name in VALID),
+    {"outputs": [{**VALID, "shape": [0, 2**62], "data": []}]},
+    {"outputs": [], "parameters": [1]},
+]
+
+
+@pytest.mark.parametrize("payload", MALFORMED, ids=lambda payload: json.dumps(payload)[:100])
+def test_rejects_malformed_responses(payload: Any) -> None:
+    """R8, R9, B2: a malformed response raises InvalidInput."""
+    with pytest.raises(InvalidInput):
+        InferenceResponse.from_dict(payload)
+    with pytest.raises(InvalidInput):
+        InferenceResponse.from_http(json.dumps(payload).encode(), {})
+
+
+BINARY, LENGTH = InferenceResponse([ResponseOutput("y", "FP32", data=[1.5])], "m").to_http()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        *((body, {}) for body in (b"", b"{", b"\xff", b"NaN", b"<html>", b"[" * 70 + b"]" * 70)),
+        *((body, LENGTH) for body in (BINARY[:-1], BINARY[:-4], BINARY + b"\0", BINARY + bytes(8))),
+        *(
+            (BINARY, dict.fromkeys(LENGTH, length))
+            for length in ("abc", "", "5.0", "-1", "5", "0", "9999", "+5", "1e2")
+        ),
+    ],
+)
+def test_rejects_malformed_response_bodies(body: bytes, headers: dict[str, str]) -> None:
+    """R12, R20, B4, B5: a body that is not JSON, or whose lengths are wrong, raises InvalidInput."""
+    with pytest.raises(InvalidInput):
+        InferenceResponse.from_http(body, headers)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "data"),
+    [
+        ("UINT8", None, np.array([300])),
+        ("INT32", None, np.array([1.5])),
+        ("FP32", None, np.array([1e39])),
+        ("FP32", None, [[1], [1, 2]]),
+        ("INT64", None, [None]),
+        ("BYTES", None, [1]),
+        ("FP32", [3], [1, 2]),
+        ("FP32", [2.0, 1], [1]),
+        ("fp32", [1], [1]),
+        ("FP32", [0, 2**62], []),
+    ],
+)
+def test_constructors_reject_invalid_tensors(datatype: str, shape: Any, data: Any) -> None:
+    """R1, R9, R11: an input whose datatype cannot represent its values, or whose shape does not match, is rejected."""
+    with pytest.raises(InvalidInput):
+        RequestInput("x", datatype, shape, data)
 
 
 def test_constructors_reject_invalid_objects() -> None:
@@ -212,15 +314,6 @@ def test_responses_may_have_parameters_beyond_the_protocol() -> None:
         InferenceResponse.from_dict(
             {"outputs": [{**OUTPUT, "parameters": {"binary_data_size": "4"}}]}
         )
-
-
-def test_null_parameters_are_absent() -> None:
-    """R17: a parameter whose value is null, as MLServer's dict() contains, counts as absent."""
-    nulls = {"content_type": "np", "headers": None}
-    request = InferenceRequest.from_dict(
-        {"inputs": [{**INPUT, "parameters": nulls}], "parameters": nulls}
-    )
-    assert request.parameters == request.inputs[0].parameters == {"content_type": "np"}
 
 
 @pytest.mark.parametrize("made", [lambda each: each, lambda each: dict(each)])
