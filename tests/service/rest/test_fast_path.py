@@ -15,6 +15,7 @@ import app
 from app.protocol.errors import InvalidInput
 from oip_conformance.wires import error_message, pack
 from tests.kit import models
+from oip_conformance.wires import error_message
 
 GOOD: dict[str, Any] = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1.5, -2]}]
@@ -242,21 +243,3 @@ def test_under_a_prefix(application: Flask) -> None:
     client = warm_client(application)
     response = client.post(INFER, json=GOOD, base_url="http://localhost/below")
     assert response.json["outputs"][0]["data"] == [1.5, -2]
-
-
-def test_binary_data(application: Flask) -> None:
-    """A binary request on the fast path gets a binary response."""
-    client, blob = warm_client(application), pack("FP32", [1.5, -2.0])
-    tensor = {
-        "name": "x",
-        "datatype": "FP32",
-        "shape": [2],
-        "parameters": {"binary_data_size": len(blob)},
-    }
-    head = flask.json.dumps(
-        {"inputs": [tensor], "parameters": {"binary_data_output": True}}
-    ).encode()
-    response = client.post(
-        INFER, data=head + blob, headers={"Inference-Header-Content-Length": str(len(head))}
-    )
-    assert response.data.endswith(blob)

@@ -14,8 +14,9 @@ import pytest
 from app.protocol.types import InferenceResponse, MetadataTensor
 from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.service.rest.requests import INFER
+from oip_conformance.wires import error_message
 
+INFER = "/v2/models/test/infer"
 RAW = {"Inference-Header-Content-Length": "0"}
 IMAGE = bytes(range(256))  # not UTF-8
 ROWS = np.arange(8, dtype="<f4").reshape(2, 4)
