@@ -1,9 +1,8 @@
-"""Protocol rules of gRPC, and the agreement of its errors with those of REST."""
+"""The gRPC server: overload, large responses, limits on fields, and a second copy of the protocol's messages."""
 
 from __future__ import annotations
 
 import gc
-import math
 import subprocess
 import sys
 import threading
@@ -20,129 +19,22 @@ from grpc_service import messages
 from oip_conformance.wires import sized
 from tests.kit import models
 from tests.kit.processes import wait_for
-from tests.service.grpc_service.requests import CALLS, LIMIT, UNKNOWN, code_of, request, x
+from oip_conformance.wires import sized
 
 ROOT = Path(__file__).parents[3]
+LIMIT = 10_000
 
 
-@pytest.fixture(autouse=True)
-def check_valid_request_afterward(service):
-    """R20: check after each test that a valid call succeeds."""
-    yield
-    assert service.grpc.infer([("a", "FP32", [1, 2], [1, 2])], ["sum"]).outputs == {
-        "sum": ("FP32", [1], [3])
-    }
+@pytest.fixture(scope="module")
+def service(serve):
+    return serve(models.two_by_two())
 
 
-def test_names_of_service_and_methods() -> None:
-    """G1, T1, T2, T3: the service and its methods have the names of the protocol."""
-    assert messages.SERVICE.full_name == "inference.GRPCInferenceService"
-    assert [method.name for method in messages.SERVICE.methods] == CALLS
-
-
-def test_health_and_metadata(service) -> None:
-    """G1: the calls for the health and the metadata of the server and the model succeed."""
-    assert service.grpc.call("ServerLive").live
-    assert service.grpc.call("ServerReady").ready
-    assert "binary_tensor_data" in service.grpc.call("ServerMetadata").extensions
-    for version in ("", "1"):
-        assert service.grpc.call("ModelReady", name="test", version=version).ready
-        assert service.grpc.call("ModelMetadata", name="test", version=version).inputs[0].shape == [
-            -1,
-            2,
-        ]
-
-
-@pytest.mark.parametrize("call", ["ModelReady", "ModelMetadata"])
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"name": "Test"}, 'Model not found. Expected "test", got "Test".'),
-        ({}, 'Model not found. Expected "test", got "".'),
-        (
-            {"name": "test", "version": "v1"},
-            'Model "test": version not found. Expected "1", got "v1".',
-        ),
-    ],
-)
-def test_unknown_model_or_version(service, call: str, fields: dict, text: str) -> None:
-    """G1, R3: a call for an unknown model or version returns NOT_FOUND."""
-    assert code_of(service.grpc.call, call, **fields) == ("NOT_FOUND", text)
-
-
-@pytest.mark.parametrize(
-    "path", ["/inference.GRPCInferenceService/ModelStreamInfer", "/inference.Other/ServerLive"]
-)
-def test_unknown_method(service, path: str) -> None:
-    """G1: a call of an unknown method or service returns UNIMPLEMENTED."""
-    assert code_of(service.channel.unary_unary(path), b"", timeout=30)[0] == "UNIMPLEMENTED"
-
-
-@pytest.mark.parametrize(
-    ("call", "body"),
-    [
-        ("ServerLive", b"\xff"),
-        ("ServerReady", b"\x0a\x05ab"),
-        ("ServerMetadata", b"\x08"),
-        ("ModelReady", b"\x0a\x02\xff\xfe"),
-        ("ModelMetadata", b"\x0a\x7f"),
-        ("ModelInfer", b"\x0a\xff\xff\xff\xff\x0f"),
-        ("ModelInfer", b"\x2a\x02\x0a\x05"),
-        ("ModelInfer", b"\x00\x00"),
-        ("ModelInfer", b'{"inputs": []}'),
-    ],
-)
-def test_rejects_malformed_message(service, call: str, body: bytes) -> None:
-    """G1: bytes that are not a request of the method return INVALID_ARGUMENT, not INTERNAL."""
-    code, text = code_of(service.grpc.call, call, body)
-    assert code == "INVALID_ARGUMENT"
-    assert text.startswith(f"Invalid {call}Request message. ")
-
-
-def test_ignores_unknown_fields(service) -> None:
-    """G1: unknown fields, as of a later version of the protocol, are ignored."""
-    assert service.grpc.call("ServerLive", UNKNOWN).live
-
-
-def test_missing_id(service) -> None:
-    """G5: the response to a request without an id has no id."""
-    assert service.grpc.infer([("a", "FP32", [0, 2], [])]).raw.id == ""
-
-
-@pytest.mark.parametrize("name", ["odd", "content_type", "timeout"])
-@pytest.mark.parametrize("value", [b"", UNKNOWN])
-def test_ignores_parameter_without_value(service, name: str, value: bytes) -> None:
-    """R17: a parameter without a value or of an unknown kind is ignored in the request, an input and an output."""
-    message = request({"name": "a", "datatype": "FP32", "shape": [0, 2]}, outputs=[{"name": "sum"}])
-    for holder in (message, message.inputs[0], message.outputs[0]):
-        holder.parameters[name].MergeFromString(value)
-    assert service.grpc.send(message).kind == "ok"
-
-
-def test_parameter_types(service) -> None:
-    """R17: a parameter may have any of the five types."""
-    message = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
-    for kind, value in [
-        ("bool", True),
-        ("int64", -1),
-        ("string", ""),
-        ("double", math.nan),
-        ("uint64", 2**64 - 1),
-    ]:
-        setattr(message.parameters[kind], f"{kind}_param", value)
-        setattr(message.inputs[0].parameters[kind], f"{kind}_param", value)
-    assert service.grpc.send(message).kind == "ok"
-
-
-@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
-def test_message_size_limit(service, compression: grpc.Compression) -> None:
-    """G6: a message of MAX_REQUEST_BYTES is accepted and one more byte is rejected, compressed or not."""
-    infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    good = request({"name": "a", "datatype": "FP32", "shape": [0, 2]})
-    assert infer(sized(good, LIMIT), compression=compression, timeout=30)
-    code, text = code_of(infer, sized(good, LIMIT + 1), compression=compression, timeout=30)
-    assert code == "RESOURCE_EXHAUSTED"
-    assert str(LIMIT) in text
+def code_of(call: Any, *args: Any, **fields: Any) -> tuple[str, str]:
+    """Return the status and the details of a call, which must fail."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(*args, **fields)
+    return caught.value.code().name, caught.value.details()
 
 
 def test_only_overload_has_retry_after(serve) -> None:
@@ -162,7 +54,8 @@ def test_only_overload_has_retry_after(serve) -> None:
         max_request_bytes=LIMIT,
     )
     infer = service.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    good = request(x("FP32", [1], fp32_contents=[1]))
+    good = messages.ModelInferRequest(model_name="test")
+    good.inputs.add(name="x", datatype="FP32", shape=[1]).contents.fp32_contents.append(1)
     running = infer.future(good.SerializeToString(), timeout=30)
     assert begun.wait(30)
     hints = []
@@ -192,9 +85,8 @@ def test_large_responses(serve) -> None:
 
 
 @pytest.mark.parametrize("member", ["inputs", "outputs"])
-def test_limits_inputs_and_outputs(serve, member: str) -> None:
+def test_limits_inputs_and_outputs(service, member: str) -> None:
     """R20: too many inputs or outputs are rejected before any of them is validated."""
-    service = serve(models.two_by_two())
     empty = {"inputs": b"\x2a\x00", "outputs": b"\x32\x00"}[member]
     code, text = code_of(service.grpc.call, "ModelInfer", b"\x0a\x04test" + empty * 70_000)
     assert (code, text) == (
@@ -206,11 +98,11 @@ def test_limits_inputs_and_outputs(serve, member: str) -> None:
 
 
 @pytest.mark.parametrize("empty", [b"\x2a\x00", b"\x32\x00", b"\x3a\x00", b"\x08\x00"])
-def test_limits_fields_of_message(serve, empty: bytes) -> None:
+def test_limits_fields_of_message(service, empty: bytes) -> None:
     """R20: a message with too many fields is rejected before they take memory."""
-    call = serve(models.two_by_two()).grpc.call
     expected = ("INVALID_ARGUMENT", "Too many fields in the message. Expected at most 262144.")
-    assert code_of(call, "ModelInfer", b"\x0a\x04test" + empty * 300_000) == expected
+    body = b"\x0a\x04test" + empty * 300_000
+    assert code_of(service.grpc.call, "ModelInfer", body) == expected
 
 
 def test_rejects_call_without_message(service) -> None:
