@@ -1,4 +1,4 @@
-"""Fixture: a service with inputs that are required and optional."""
+"""Fixture: requests that wait for a busy model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit import models
 from tests.kit.service import Service
 from tests.service.inference.batches import QueuedRequests
-
-
-@pytest.fixture(scope="module")
-def service(serve):
-    return serve(models.two_by_two())
 
 
 @pytest.fixture

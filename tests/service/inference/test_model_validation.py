@@ -16,7 +16,8 @@ from app.protocol.types import (
     ModelMetadata,
 )
 from tests.kit import models
-from tests.service.inference.predict_adapter_calls import X
+
+X = MetadataTensor("x", "FP32", [-1])
 
 
 def takes_other(_, other): ...

@@ -1,78 +1,35 @@
-"""The adapter of predict(): its signature, arguments, return values, EXAMPLE and warm-up."""
+"""The adapter of predict(): arguments, exceptions, and the name and version of the model."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.inference.predict_adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
-from app.protocol.errors import ModelError
-from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
-from oip_conformance.wires import CONTENTS
+from app.protocol.types import InferenceRequest, MetadataTensor
 from tests.kit import models
-from tests.service.inference.predict_adapter_calls import X, call
+from tests.kit.service import FORMS
+from oip_conformance.wires import CONTENTS
 
-
-def test_passes_inputs_by_name() -> None:
-    """predict() receives one argument per input by name, in any order, and the default for an absent input."""
-    a, b = RequestInput("a", "FP32", [1, 2], [1, 2]), RequestInput("b", "INT64", [2], [3, 4])
-    assert call(models.two_by_two(), b, a)["double"].tolist() == [6, 8]
-    assert call(models.two_by_two(), a)["double"].tolist() == [14]
-
-
-def test_passes_all_inputs_in_a_dict() -> None:
-    """A parameter annotated dict[str, np.ndarray] receives all inputs, even if their names are not identifiers."""
-    seen: dict[str, Any] = {}
-
-    def predict(_: Any, everything: dict[str, np.ndarray]) -> Any:
-        seen.update(everything)
-        return everything["sepal length"]
-
-    module = models.model([MetadataTensor("sepal length", "FP32", [-1])], [X], predict)
-    assert call(module, RequestInput("sepal length", "FP32", data=[1, 2]))["x"].tolist() == [1, 2]
-    assert seen.keys() == {"sepal length"}
-
-
-def test_rejects_a_list_for_two_outputs() -> None:
-    """A returned list is one value, so it is an error of the model if there are two outputs."""
-    module = models.model([], [X, MetadataTensor("y", "FP32", [-1])], lambda _: [[1.0], [2.0]])
-    with pytest.raises(
-        ModelError, match="returned a list .one value. for 2 outputs. Return a tuple, or a dict"
-    ):
-        call(module)
-
-
-def test_passes_the_request() -> None:
-    """A parameter annotated InferenceRequest receives the whole request."""
-
-    def predict(_: Any, everything: InferenceRequest) -> Any:
-        return everything.inputs[0].data * everything.parameters["factor"]
-
-    module = models.model([X], [X], predict)
-    sent = InferenceRequest([RequestInput("x", "FP32", data=[1, 2])], parameters={"factor": 2})
-    assert ModelAdapter(module)(None, sent)[0]["x"].data.tolist() == [2, 4]
+X = MetadataTensor("x", "FP32", [-1])
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_arrays_are_aligned_and_writable(serve, form: str, datatype: str) -> None:
-    """Every array that predict() receives is aligned and writable, on every transport."""
+    """C5, R23: every array that predict() receives has the dtype of its datatype, and is aligned and writable."""
     if form == "grpc typed" and datatype not in CONTENTS:
         form = "grpc raw"
-    flags = []
+    received = []
 
     def predict(_: Any, pad: np.ndarray, x: np.ndarray) -> Any:
-        flags.append(x.flags.carray)
+        received.append((x.dtype, x.flags.carray))
         x[:] = x[::-1].copy()
         return x
 
-    module = models.model(
-        [MetadataTensor("pad", "BYTES", [1]), MetadataTensor("x", datatype, [-1])], [X], predict
-    )
-    module.METADATA.outputs[0] = MetadataTensor("x", datatype, [-1])
+    tensor = MetadataTensor("x", datatype, [-1])
+    module = models.model([MetadataTensor("pad", "BYTES", [1]), tensor], [tensor], predict)
     values: list = {"BYTES": [b"ab", b""], "BOOL": [False, True]}.get(datatype, [0, 1])
     response = (
         serve(module)
@@ -80,28 +37,36 @@ def test_arrays_are_aligned_and_writable(serve, form: str, datatype: str) -> Non
         .infer([("pad", "BYTES", [1], [b"odd"]), ("x", datatype, [2], values)])
     )
     assert response.outputs["x"] == (datatype, [2], values[::-1])
-    assert flags == [True]
+    assert received == [(DATATYPES[datatype].dtype, True)]
 
 
-def test_exception_is_returned_and_logged(
-    serve, form: str, caplog: pytest.LogCaptureFixture
+class RustPanic(BaseException):
+    """An exception that is not an Exception, as libraries written in Rust raise."""
+
+
+@pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(ValueError, RecursionError, MemoryError, StopIteration, SystemError),
+        *(RustPanic, KeyboardInterrupt, SystemExit, GeneratorExit),
+    ],
+)
+def test_exceptions_are_model_errors(
+    serve, caplog: pytest.LogCaptureFixture, kind: type[BaseException], size: int
 ) -> None:
-    """R19, G1: an exception in predict() returns 500 or INTERNAL with its class and message, and is logged."""
-    service = serve(models.failing())
-    with caplog.at_level(logging.ERROR):
-        response = service.forms[form].infer([("x", "BYTES", [1], [b"this"])])
-    assert (response.kind, response.text) == ("INTERNAL", "ValueError: cannot work with this")
-    assert "Traceback" in caplog.text
-    assert "Traceback" not in response.text
+    """R19, G1: any exception from predict() returns 500 or INTERNAL with its class, and the log has the traceback."""
 
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        raise kind("oh \ud800\n")
 
-def test_invalid_input_from_predict(serve, form: str) -> None:
-    """InvalidInput from predict() returns 400 or INVALID_ARGUMENT with its message."""
-    response = serve(models.failing()).forms[form].infer([("x", "BYTES", [1], [b"invalid"])])
-    assert (response.kind, response.text) == (
-        "INVALID_ARGUMENT",
-        "Invalid x. Expected another text, got invalid.",
-    )
+    service = serve(models.model([X], [X], predict), max_batch_size=size)
+    for count, form in enumerate(FORMS, 1):
+        response = service.forms[form].infer([("x", "FP32", [1], [1])])
+        assert response.kind == "INTERNAL"
+        assert response.text.startswith(f"{kind.__name__}: oh ")
+        assert "Traceback" not in response.text
+        assert caplog.text.count("Traceback") == count
 
 
 def test_long_error_messages_are_truncated(serve, form: str) -> None:

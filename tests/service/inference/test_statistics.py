@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -179,41 +178,6 @@ def test_paths(service: Service, path: str) -> None:
         head = service.client.head(slashed)
         assert (head.status_code, head.data, head.mimetype) == (200, b"", "application/json")
     assert service.client.post(path).status_code == 405
-
-
-@pytest.mark.parametrize(
-    "fields", [{}, {"name": "test", "version": "1"}, {"version": "1"}], ids=str
-)
-def test_optional_fields(service: Service, fields: dict[str, str]) -> None:
-    """T3: over gRPC, the name and the version are optional."""
-    assert service.grpc.call("ModelStatistics", **fields) == service.grpc.call(
-        "ModelStatistics", name="test"
-    )
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "text"),
-    [
-        (
-            "/v2/models/Test/stats",
-            {"name": "Test"},
-            'Model not found. Expected "test", got "Test".',
-        ),
-        (
-            "/v2/models/test/versions/v1/stats",
-            {"name": "test", "version": "v1"},
-            'Model "test": version not found. Expected "1", got "v1".',
-        ),
-    ],
-)
-def test_unknown_model_or_version(
-    service: Service, path: str, fields: dict[str, str], text: str
-) -> None:
-    """T3, R3: an unknown model or version is not found, with the same message on both transports."""
-    assert error_message(service.client.get(path), 404) == text
-    with pytest.raises(grpc.RpcError) as caught:
-        service.grpc.call("ModelStatistics", **fields)
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, text)
 
 
 def test_model_named_stats(serve) -> None:

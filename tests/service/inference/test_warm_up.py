@@ -187,25 +187,6 @@ def test_failed_warm_up_stops_the_startup(serve) -> None:
         serve(RecordingModel(MetadataTensor("a", "FP32", [1]), warm_up=warm_up).module)
 
 
-class RustPanic(BaseException):
-    """An exception that is not an Exception, as libraries written in Rust raise."""
-
-
-@pytest.mark.parametrize("size", [1, 8], ids=["alone", "batched"])
-@pytest.mark.parametrize("kind", [RustPanic, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_base_exceptions_are_model_errors(serve, kind: type[BaseException], size: int) -> None:
-    """A BaseException from predict() is an error of the model and is returned to the client."""
-
-    def predict(_: Any, x: np.ndarray) -> np.ndarray:
-        raise kind("oh")
-
-    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
-    service = serve(models.model(*tensors, predict), max_batch_size=size)
-    for client in map(service.forms.__getitem__, FORMS):
-        response = client.infer([("x", "FP32", [1], [1])])
-        assert (response.kind, response.text) == ("INTERNAL", f"{kind.__name__}: oh")
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_progress_of_load_is_logged(
     serve, caplog: pytest.LogCaptureFixture, monkeypatch, fails: bool
