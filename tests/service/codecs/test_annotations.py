@@ -165,14 +165,6 @@ def test_null_is_valid_only_with_str(
         assert got(response) == expected
 
 
-@pytest.mark.parametrize("annotation", ANNOTATIONS)
-def test_column_shape_matches_declared_vector(serve, form: str, annotation: Any) -> None:
-    """R15: the shape [N,1] matches a declared [-1] with every annotation."""
-    service = serve(describing_model(annotation))
-    column = ("x", "BYTES", [2, 1], DATES[3])
-    assert got(service.forms[form].infer([column])) == got(service.forms[form].infer([DATES]))
-
-
 def test_dict_holds_all_inputs_by_name(serve, form: str) -> None:
     """C2: dict[str, np.ndarray] holds all inputs by name, decoded by content type and in the declared rank."""
 
@@ -234,9 +226,6 @@ def broken(predict: Any, inputs: list, outputs: list = (), content_type: str | N
     )
 
 
-async def waits(_, x): ...
-
-
 def takes_text(_, x: list[str]): ...
 
 
@@ -264,7 +253,6 @@ def takes_a_frame(_, frame: pd.DataFrame): ...
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        (broken(waits, [BYTES]), "predict.. is async"),
         (
             broken(takes_text, [NUMBER]),
             'parameter "x": invalid annotation list.str.. Expected BYTES in METADATA, got FP32',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing
 import pandas as pd
 import pytest
 
-from app.codecs import DatetimeCodec, InputCodec, register_input_codec
+from app.codecs import InputCodec, register_input_codec
 from app.inference.example import make_example
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import MetadataTensor, ModelMetadata
@@ -22,7 +21,6 @@ from tests.service.codecs.content_type_models import (
     declared,
     describe,
     describing_model,
-    frame_model,
     got,
 )
 
@@ -194,80 +192,3 @@ def test_startup_example_omits_optional_inputs(optional: str, names: str) -> Non
         "test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], []
     )
     assert [tensor["name"] for tensor in make_example(metadata, optional)["inputs"]] == [*names]
-
-
-def test_metadata_shows_content_types(serve) -> None:
-    """R6: the model metadata shows the content type of a tensor."""
-    response = serve(frame_model()).client.get("/v2/models/test").json
-    assert response["inputs"][1]["parameters"] == {"content_type": "str"}
-    assert "parameters" not in response["inputs"][0]
-
-
-@pytest.mark.parametrize(
-    "cell",
-    ["[" * 100_000, "NaN", "[Infinity]", "1" * 5000, r'"\ud83c"'],
-    ids=["deep", "nan", "infinity", "long", "half"],
-)
-@pytest.mark.parametrize("annotation", [np.ndarray, pd.DataFrame])
-def test_rejects_cells_that_are_not_json(serve, form: str, annotation: Any, cell: str) -> None:
-    """R12, R19, R20: a pd_json cell that is not JSON is rejected, and the error names the input."""
-    response = (
-        serve(describing_model(annotation, declared("pd_json")))
-        .forms[form]
-        .infer([("x", "BYTES", [1], [cell])])
-    )
-    assert response.kind == "INVALID_ARGUMENT"
-    assert response.text.startswith('Input "x": ')
-
-
-@pytest.mark.parametrize("text", ["now", "", " 2024-01-01", "soon", "2024-13-01"])
-@pytest.mark.parametrize("annotation", [np.ndarray, list[datetime], pd.DataFrame])
-def test_rejects_datetimes_that_are_not_iso_8601(
-    serve, form: str, annotation: Any, text: str
-) -> None:
-    """C7: a datetime that is not ISO 8601 is rejected, in a list, an array and a column."""
-    response = (
-        serve(describing_model(annotation, declared("datetime")))
-        .forms[form]
-        .infer([("x", "BYTES", [1], [text])])
-    )
-    assert response.kind == "INVALID_ARGUMENT"
-    assert response.text.startswith('Input "x": ')
-
-
-def test_rejects_null_in_datetime_columns(serve) -> None:
-    """R12: null in BYTES is rejected with the content type datetime, even in a DataFrame."""
-    assert DatetimeCodec.ContentType == "datetime"
-    response = serve(describing_model(pd.DataFrame, declared("datetime"))).rest.infer(
-        [("x", "BYTES", [2], ["2024-01-02", None])]
-    )
-    assert response.kind == "INVALID_ARGUMENT"
-
-
-@pytest.mark.parametrize("named", ["nonsense", 5])
-def test_unknown_content_type_in_json_returns_400(serve, named: Any) -> None:
-    """C2, R19: an unknown content type in JSON returns 400, even if it is not a string."""
-    envelope = {
-        "inputs": [
-            {
-                "name": "x",
-                "datatype": "BYTES",
-                "shape": [1],
-                "data": ["a"],
-                "parameters": {"content_type": named},
-            }
-        ]
-    }
-    text = error_message(serve(describing_model(np.ndarray)).rest.post(envelope), 400)
-    known = "base64, bytes, datetime, np, pd_json, str"
-    assert (
-        text
-        == f'Input "x": invalid content_type. Expected one of {known} for an input or output, got {named}.'
-    )
-
-
-def test_error_messages_are_the_same_on_every_transport(serve) -> None:
-    """C2, G1: all four transport forms return the same error message."""
-    service = serve(describing_model(list[datetime]))
-    texts: set[str] = {service.forms[form].infer([TEXT]).text for form in FORMS}
-    assert len(texts) == 1

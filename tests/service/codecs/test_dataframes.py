@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing
@@ -16,7 +15,6 @@ from app.protocol.types import MetadataTensor
 from tests.kit import models
 from tests.service.codecs.content_type_models import (
     FRAME_SENT,
-    TEXT,
     declared,
     frame_model,
     got,
@@ -41,27 +39,6 @@ def test_dataframe_has_the_order_and_types_of_metadata(
         ["1.5", "a", "2024-01-02 00:00:00", "5"],
         ["2.5", "é", "2024-01-03 00:00:00", "6"],
     ]
-
-
-@pytest.mark.parametrize(
-    ("content_type", "expected"),
-    [("str", ["YWI=", "Y2Q="]), ("np", [b"YWI=", b"Y2Q="]), ("base64", [b"ab", b"cd"])],
-)
-def test_dataframe_text_columns_follow_metadata(
-    serve, form: str, content_type: str, expected: list[Any]
-) -> None:
-    """C6: METADATA's content type decides whether a column holds text, raw bytes or decoded base64."""
-    seen: list[Any] = []
-
-    def predict(_, frame: pd.DataFrame):
-        seen.extend(frame["x"])
-        return frame["x"]
-
-    service = serve(
-        models.model([declared(content_type)], [MetadataTensor("y", "BYTES", [-1])], predict)
-    )
-    assert service.forms[form].infer([TEXT]).kind == "ok"
-    assert seen == expected
 
 
 def test_dataframe_column_is_decoded_by_the_requests_content_type(serve, form: str) -> None:
@@ -224,35 +201,12 @@ def test_dataframe_of_one_input_accepts_request_level_np_and_str(
     assert rejected.kind == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
-def test_pd_json_encodes_missing_values_as_null(serve, form: str, gap: Any) -> None:
-    """C3: missing values of a returned column are encoded as null if METADATA declares pd_json."""
-    returned = pd.DataFrame({"y": pd.Series(["a", gap], dtype="string")})
-    response = (
-        serve(returning(returned, MetadataTensor("y", "BYTES", [-1], "pd_json")))
-        .forms[form]
-        .infer([])
-    )
-    assert response.outputs == {"y": ("BYTES", [2], [b'"a"', b"null"])}
-
-
 def test_returned_codec_response_matches_declared_vector(serve, form: str) -> None:
     """R15: a returned response that a codec encoded with [N,1] matches outputs declared [-1]."""
     returned = PandasCodec.encode_response("any", pd.DataFrame({"y": ["a", "b"]}))
     response = serve(returning(returned, MetadataTensor("y", "BYTES", [-1]))).forms[form].infer([])
     assert response.outputs == {"y": ("BYTES", [2], [b"a", b"b"])}
     assert response.content_types == {"y": "str"}
-
-
-@pytest.mark.parametrize("level", ["np", "str"])
-def test_dataframe_of_several_inputs_rejects_request_level_np_and_str(
-    serve, form: str, level: str
-) -> None:
-    """C2, C8: request-level np and str use only the first input, so a DataFrame of several inputs is rejected."""
-    response = (
-        serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})
-    )
-    assert response.kind == "INVALID_ARGUMENT"
 
 
 def test_rejects_columns_of_different_lengths(serve, form: str) -> None:

@@ -22,7 +22,7 @@ from app.protocol.types import (
 from grpc_service import converters
 from tests.kit import models
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch
-from tests.service.codecs.content_type_models import describe, describing_model, got, returning
+from tests.service.codecs.content_type_models import describing_model, got, returning
 from tests.service.codecs.values import listed
 
 DAY = datetime(2024, 1, 2)
@@ -59,31 +59,6 @@ def test_missing_values_are_none(
     for gap in gaps_in(form, missing):
         assert got(service.forms[form].infer([("x", "BYTES", [2], [value, gap])])) == expected
         assert got(service.forms[form].infer([("x", "BYTES", [2, 1], [value, gap])])) == expected
-
-
-def test_only_missing_values(serve, form: str) -> None:
-    """C13: all elements can be missing."""
-    for content_type, annotation in (("str", list[str]), ("datetime", list[datetime])):
-        service = serve(describing_model(annotation, gapped(content_type)))
-        for gap in gaps_in(form, ""):
-            assert (
-                got(service.forms[form].infer([("x", "BYTES", [2], [gap, gap])]))
-                == "list [None, None]"
-            )
-
-
-def test_dict_of_arrays(serve, form: str) -> None:
-    """C13: an array in a dict of all inputs contains None for a missing value."""
-
-    def predict(_: Any, inputs: dict[str, np.ndarray]) -> list[str]:
-        return [describe(inputs["x"])]
-
-    service = serve(models.model([gapped()], [MetadataTensor("y", "BYTES", [1])], predict))
-    for gap in gaps_in(form, ""):
-        assert (
-            got(service.forms[form].infer([("x", "BYTES", [2], ["a", gap])]))
-            == "ndarray [2] ['a', None]"
-        )
 
 
 @pytest.mark.parametrize("named", [None, "str", "datetime"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import pandas as pd
 import pytest
 
-from app.codecs import DatetimeCodec, PandasCodec
+from app.codecs import DatetimeCodec
 from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, RequestInput
-from tests.service.codecs.values import column, encoded, frame, listed, texts, utc
+from app.protocol.types import RequestInput
+from tests.service.codecs.values import column, listed, texts
 
 
 @pytest.mark.parametrize(
@@ -60,47 +58,3 @@ def test_pd_and_datetime_codecs_decode_the_same_values(text: str) -> None:
     """C7: a datetime column accepts what the datetime codec accepts, and decodes it to the same value."""
     (moment,) = DatetimeCodec.decode_input(texts(text))
     assert column(texts(text, content_type="datetime"))[0] == moment
-
-
-def test_pd_keeps_naive_datetimes_naive() -> None:
-    """C6: a column of naive datetimes and datetimes with an offset is rejected, or the naive ones stay naive."""
-    values = [datetime(2024, 1, 1), utc(2024, 1, 1)]
-    try:
-        decoded = list(column(encoded(frame(values, object))))
-    except InvalidInput:
-        return
-    assert [each.tzinfo is None for each in decoded] == [True, False]
-
-
-def test_pd_keeps_datetimes_across_daylight_saving() -> None:
-    """C6: datetimes of a time zone with daylight saving keep their values, converted to UTC if the offsets differ."""
-    moments = pd.to_datetime(["2024-03-31T00:59:59Z", "2024-03-31T01:00:01Z", None]).tz_convert(
-        "Europe/Berlin"
-    )
-    decoded = column(encoded(pd.DataFrame({"a": moments})))
-    assert decoded.isna().tolist() == [False, False, True]
-    assert decoded.tolist()[:2] == moments.tolist()[:2]
-
-
-def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
-    """C6: the years 1 and 9999 keep their values, even in a column with a missing value."""
-    decoded = column(
-        texts("9999-12-31T23:59:59.999999", "0001-01-01", "NaT", content_type="datetime")
-    )
-    assert decoded.isna().tolist() == [False, False, True]
-    assert decoded.tolist()[:2] == [datetime.max, datetime.min]
-
-
-def test_pd_rejects_columns_of_different_lengths() -> None:
-    """C6: inputs with different numbers of rows are rejected."""
-    tensors = [RequestInput("a", "FP32", data=[1]), RequestInput("b", "FP32", data=[1, 2])]
-    with pytest.raises(
-        InvalidInput, match=r'different numbers of rows. .* got "a" \[1\], "b" \[2\]'
-    ):
-        PandasCodec.decode_request(InferenceRequest(tensors))
-
-
-def test_pd_rejects_a_scalar_column() -> None:
-    """C6: a tensor of rank 0 is rejected as a column."""
-    with pytest.raises(InvalidInput, match='Input "a": invalid shape'):
-        column(RequestInput("a", "FP32", data=1.0))

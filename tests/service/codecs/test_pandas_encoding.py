@@ -12,7 +12,7 @@ import pytest
 from app.codecs import Base64Codec, NumpyCodec, PandasCodec, StringCodec
 from app.protocol.datatypes import object_array
 from app.protocol.errors import InvalidInput
-from tests.service.codecs.values import column, encoded, frame, listed, utc
+from tests.service.codecs.values import column, encoded, frame, listed
 
 
 @pytest.mark.parametrize(
@@ -56,24 +56,6 @@ def test_pd_column_datatype_follows_the_dtype(
     assert listed(decoded) == listed(payload["a"])
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["a", None, "b"], ["a", None, "b"]),
-        ([1, None, 2], [1, None, 2]),
-        ([1, 2, 1], [1, 2, 1]),
-        ([1.5, None], [1.5, None]),
-        ([True, None], [True, None]),
-        ([None, None], [None, None]),
-        ([utc(2024, 1, 1), None], [utc(2024, 1, 1), None]),
-    ],
-)
-def test_pd_keeps_categorical_values(values: list, expected: list) -> None:
-    """C6: a categorical column keeps its values and missing values in a round trip."""
-    decoded = column(encoded(frame(values, "category")))
-    assert listed(decoded) == expected
-
-
 def test_pd_encodes_dates_with_none_as_datetime() -> None:
     """C6: an object column of dates or datetimes with None is encoded as datetime, and None becomes NaT."""
     for moment in (date(2024, 1, 2), datetime(2024, 1, 2)):
@@ -114,14 +96,6 @@ def test_pd_encodes_sparse_columns_as_dense() -> None:
         assert sent.data.ravel().tolist() == list(values)
 
 
-def test_pd_encodes_missing_values_of_integer_categories() -> None:
-    """C6: a missing value in a categorical column of int64 stays missing."""
-    series = pd.Series(pd.Categorical.from_codes([0, -1, 1], categories=np.array([1, 2])))
-    decoded = column(encoded(pd.DataFrame({"a": series})))
-    assert decoded.isna().tolist() == [False, True, False]
-    assert decoded.dropna().tolist() == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("payload", "text"),
     [
@@ -141,6 +115,19 @@ def test_pd_encodes_missing_values_of_integer_categories() -> None:
         (frame([b"a", None]), 'Column "a"'),
         (frame([np.timedelta64(1, "ns"), 1], object), 'Column "a"'),
         (frame(pd.period_range("2024", periods=1)), 'Column "a"'),
+        *(
+            (frame(pd.Series(cells, dtype=object)), 'Column "a"')
+            for cells in (
+                [np.datetime64("2024-01-01", "ns"), 1],
+                [np.timedelta64(5, "ns"), "a"],
+                [[np.datetime64(5, "ns")]],
+                [{"a": timedelta(1)}],
+                [{1: 2}],
+                [b"a", "a"],
+                [float("inf"), "a"],
+                [["\udfff"]],
+            )
+        ),
     ],
 )
 def test_pd_rejects_frames_that_cannot_be_encoded(payload: pd.DataFrame, text: str) -> None:
@@ -149,13 +136,6 @@ def test_pd_rejects_frames_that_cannot_be_encoded(payload: pd.DataFrame, text: s
         PandasCodec.encode_request(payload)
     with pytest.raises(InvalidInput, match=text):
         PandasCodec.encode_response("m", payload)
-
-
-def test_pd_rejects_numpy_datetimes_in_object_columns() -> None:
-    """C6: a NumPy datetime in an object column of mixed values is rejected instead of encoded as an integer."""
-    payload = frame([np.datetime64("2024-01-01", "ns"), 1], object)
-    with pytest.raises(InvalidInput, match='Column "a"'):
-        PandasCodec.encode_request(payload)
 
 
 def test_pd_encodes_columns_in_order() -> None:
@@ -173,27 +153,3 @@ def test_pd_encodes_columns_in_order() -> None:
     for decoded in (PandasCodec.decode_request(sent), PandasCodec.decode_response(response)):
         assert decoded.index.tolist() == [0, 1]
         assert decoded.to_dict("list") == {"b c": [1, 2], "a": ["x", "y"]}
-
-
-def test_pd_encodes_empty_frames() -> None:
-    """C6: a DataFrame without columns or without rows survives a round trip."""
-    assert PandasCodec.decode_request(PandasCodec.encode_request(pd.DataFrame())).shape == (0, 0)
-    payload = pd.DataFrame({"a": pd.Series([], dtype="int32"), "b": pd.Series([], dtype=object)})
-    decoded = PandasCodec.decode_request(PandasCodec.encode_request(payload))
-    assert decoded.shape == (0, 2)
-    assert decoded["a"].dtype == np.int32
-
-
-def test_pd_keeps_pyarrow_values() -> None:
-    """C6: columns with pyarrow dtypes keep their values."""
-    pytest.importorskip("pyarrow")
-    payload = pd.DataFrame(
-        {
-            "int": pd.Series([1, None], dtype="int64[pyarrow]"),
-            "text": pd.Series(["a", None], dtype="string[pyarrow]"),
-            "float": pd.Series([0.1, None], dtype="double[pyarrow]"),
-        }
-    )
-    decoded = PandasCodec.decode_request(PandasCodec.encode_request(payload))
-    assert decoded.isna().to_numpy().tolist() == [[False] * 3, [True] * 3]
-    assert decoded.iloc[0].tolist() == [1, "a", 0.1]
