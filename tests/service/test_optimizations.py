@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import sys
@@ -14,6 +12,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import requests
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app import create_app
@@ -22,12 +21,11 @@ from app.rest.fast_path import FastPath
 from oip_conformance.wires import Grpc
 from tests.kit import models
 from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for, workers
+from oip_conformance.wires import Grpc, Rest
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
-LENGTH = "Inference-Header-Content-Length"
 MODEL = "/v2/models/test"
-NAMES = ("ready", "config", "stats")
 SMALL = [1.5, -2.0]
 # Large enough for the readers of large JSON and of large messages.
 LARGE = (np.arange(20_000) / 2).tolist()
@@ -51,93 +49,63 @@ def service(variant: str) -> Iterator[Running]:
         yield running
 
 
+class RestClient:
+    """An HTTP client with the post() that oip_conformance.wires needs."""
+
+    def __init__(self, service: Running):
+        self.service = service
+
+    def post(self, path: str, data: bytes, headers: dict[str, str]) -> Any:
+        url = f"http://{self.service.http}{path}"
+        response: Any = requests.post(url, data, headers=headers, timeout=SECONDS)
+        response.data = response.content
+        return response
+
+
 @pytest.fixture
 def channel(service: Running) -> Iterator[grpc.Channel]:
     with service.own_channel() as channel:
         yield channel
 
 
-def send_request(
-    service: Running,
-    method: str,
-    path: str,
-    body: bytes = b"",
-    headers: dict[str, str] | None = None,
-) -> tuple[int, dict[str, str], bytes]:
-    """Return the status, the headers and the body of a response."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=SECONDS)
-    try:
-        connection.request(method, path, body or None, headers or {})
-        response = connection.getresponse()
-        return response.status, dict(response.getheaders()), response.read()
-    finally:
-        connection.close()
-
-
-def envelope(values: list[float], **members: Any) -> bytes:
-    tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)], "data": values}
-    return json.dumps({"inputs": [tensor], **members}).encode()
-
-
-def infer(service: Running, values: list[float]) -> list[float]:
-    """Return the data of a response in JSON."""
-    status, _, body = send_request(service, "POST", f"{MODEL}/infer", envelope(values))
-    assert status == 200, body
-    return json.loads(body)["outputs"][0]["data"]
-
-
-def test_health_and_metadata(service: Running) -> None:
-    """R2, R4, R5, R6, T1, T3: the routes about the server and the model respond, with a trailing slash too."""
-    for path in (
-        "/v2/health/live",
-        "/v2/health/ready",
-        "/v2/health/live/",
-        *(f"{MODEL}/{name}" for name in NAMES),
-    ):
-        assert send_request(service, "GET", path)[0] == 200
-    assert "binary_tensor_data" in json.loads(send_request(service, "GET", "/v2")[2])["extensions"]
-    assert json.loads(send_request(service, "GET", MODEL)[2])["inputs"] == [
-        {"name": "x", "shape": [-1], "datatype": "FP32"}
-    ]
-    assert (
-        json.loads(send_request(service, "POST", "/v2/repository/index")[2])[0]["state"] == "READY"
-    )
-
-
-@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
-def test_rest_json(service: Running, values: list[float]) -> None:
-    """R7, R8: tensors in JSON are echoed, by the first request and by those after it."""
-    assert infer(service, values) == infer(service, values) == values
-
-
-@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
-def test_rest_binary(service: Running, values: list[float]) -> None:
-    """B3, B7: tensors in binary data are echoed."""
-    blob = np.array(values, "<f4").tobytes()
-    tensor = {
-        "name": "x",
-        "datatype": "FP32",
-        "shape": [len(values)],
-        "parameters": {"binary_data_size": len(blob)},
+@pytest.fixture
+def clients(service: Running, channel: grpc.Channel) -> dict[str, Rest | Grpc]:
+    """Return a client for each form."""
+    return {
+        "rest json": Rest(RestClient(service)),
+        "rest binary": Rest(RestClient(service), binary=True),
+        "grpc typed": Grpc(channel, timeout=SECONDS),
+        "grpc raw": Grpc(channel, raw=True, timeout=SECONDS),
     }
-    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    status, headers, body = send_request(
-        service, "POST", f"{MODEL}/infer", head + blob, {LENGTH: str(len(head))}
-    )
-    assert status == 200, body
-    assert body[int(headers[LENGTH]) :] == blob
 
 
-@pytest.mark.parametrize("raw", [True, False], ids=["raw", "typed"])
-@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
-def test_grpc(channel: grpc.Channel, values: list[float], raw: bool) -> None:
-    """G2, G3, G4: raw and typed tensors are echoed in their own form."""
-    response = Grpc(channel, raw, timeout=SECONDS).infer(
-        [("x", "FP32", [len(values)], values)], request_id="a"
-    )
+def check_echo(client: Rest | Grpc, values: list[float]) -> None:
+    response = client.infer([("x", "FP32", [len(values)], values)], request_id="a")
     assert response.outputs == {"y": ("FP32", [len(values)], values)}
     assert response.id == "a"
-    assert bool(response.raw.raw_output_contents) == raw
+
+
+@pytest.mark.parametrize("values", [SMALL, LARGE], ids=["small", "large"])
+def test_every_form(clients: dict[str, Rest | Grpc], form: str, values: list[float]) -> None:
+    """R8, B7, G4: tensors are echoed in every form, by the first request and by those after it."""
+    for _ in range(2):
+        check_echo(clients[form], values)
+
+
+def test_errors(clients: dict[str, Rest | Grpc], form: str) -> None:
+    """R19, G1: errors have their status and text, and a valid request after them succeeds."""
+    invalid = clients[form].infer([("x", "FP32", [3], SMALL)])
+    assert invalid.kind == "INVALID_ARGUMENT"
+    assert invalid.text.startswith('Input "x": wrong number of ')
+    unknown = clients[form].infer([("x", "FP32", [2], SMALL)], model="other")
+    assert unknown.text == 'Model not found. Expected "test", got "other".'
+    check_echo(clients[form], SMALL)
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live/", MODEL, f"{MODEL}/config", f"{MODEL}/stats"])
+def test_metadata(service: Running, path: str) -> None:
+    """R2, R6, T1, T3: the routes about the server and the model respond."""
+    assert service.get(path)
 
 
 def test_concurrent_grpc_calls(channel: grpc.Channel) -> None:
@@ -152,31 +120,14 @@ def test_concurrent_grpc_calls(channel: grpc.Channel) -> None:
     watch.cancel()
 
 
-def test_errors(service: Running, channel: grpc.Channel) -> None:
-    """R19, G1: errors have their status, and the same text over both protocols."""
-    status, _, body = send_request(
-        service, "POST", f"{MODEL}/infer", envelope(SMALL).replace(b"[2]", b"[3]")
-    )
-    response = Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [3], SMALL)])
-    assert (status, response.kind) == (400, "INVALID_ARGUMENT")
-    assert json.loads(body) == {"error": response.text}
-    status, _, body = send_request(service, "POST", "/v2/models/other/infer", envelope(SMALL))
-    response = Grpc(channel, model="other", timeout=SECONDS).infer([("x", "FP32", [2], SMALL)])
-    assert (status, response.kind) == (404, "NOT_FOUND")
-    assert json.loads(body) == {"error": response.text}
-    assert send_request(service, "GET", f"{MODEL}/infer")[0] == 405
-    assert send_request(service, "POST", f"{MODEL}/infer", b"{")[0] == 400
-    assert infer(service, SMALL) == SMALL
-
-
-def test_metrics(service: Running, channel: grpc.Channel) -> None:
+def test_metrics(service: Running, clients: dict[str, Rest | Grpc]) -> None:
     """GET /metrics counts the requests of both protocols."""
-    assert infer(service, SMALL) == SMALL
-    assert Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).kind == "ok"
-    for code, protocol in (("200", "rest"), ("OK", "grpc")):
+    for form, code in (("rest json", "200"), ("grpc raw", "OK")):
+        check_echo(clients[form], SMALL)
+        protocol = form.partition(" ")[0]
         labels = f'code="{code}",model="test",operation="infer",protocol="{protocol}"'
         line = f"inference_requests_total{{{labels}".encode()
-        wait_for(lambda line=line: line in send_request(service, "GET", "/metrics")[2])
+        wait_for(lambda line=line: line in (service.get("/metrics") or b""))
 
 
 def test_worker_class(service: Running, variant: str) -> None:
@@ -193,18 +144,13 @@ def test_reload(service: Running) -> None:
     before = workers(service)
     os.kill(service.process.pid, signal.SIGHUP)
     wait_for(lambda: not workers(service) & before and service.ready())
-    assert infer(service, SMALL) == SMALL
+    check_echo(Rest(RestClient(service)), SMALL)
     with service.own_channel() as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        request = health_pb2.HealthCheckRequest()
-        assert (
-            health.Check(request, timeout=SECONDS, wait_for_ready=True).status
-            == health_pb2.HealthCheckResponse.SERVING
-        )
-        assert (
-            Grpc(channel, timeout=SECONDS).infer([("x", "FP32", [2], SMALL)]).outputs["y"][2]
-            == SMALL
-        )
+        check = health_pb2.HealthCheckRequest()
+        status = health.Check(check, timeout=SECONDS, wait_for_ready=True).status
+        assert status == health_pb2.HealthCheckResponse.SERVING
+        check_echo(Grpc(channel, timeout=SECONDS), SMALL)
 
 
 @pytest.mark.parametrize("disabled", [(), tuple(OPTIMIZATIONS)])
