@@ -9,8 +9,38 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from app import create_app
+from app.protocol.types import MetadataTensor
+from conformance.fuzz.openapi import run_schemathesis
 from tests.kit import models
-from tests.service.ui.test_openapi import typed, with_example
+from tests.kit.environments import ROOT
+from tests.kit.processes import gunicorn
+
+TYPED = [
+    ("datetime", "BYTES", [-1], "datetime"),
+    ("base64", "BYTES", [-1, 1], "base64"),
+    ("bytes", "BYTES", [-1], "bytes"),
+    ("cells", "BYTES", [-1], "pd_json"),
+    ("flags", "BOOL", [2, 2], None),
+    ("scalar", "UINT64", [], None),
+    ("no letters at all: ∅", "FP16", [-1, 0], None),
+]
+
+
+def typed() -> Any:
+    """Return a model that echoes tensors of many kinds, with a predict() that takes all inputs as a dict."""
+
+    def predict(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        return inputs
+
+    tensors = [MetadataTensor(*each) for each in TYPED]
+    return models.model(tensors, tensors, predict)
+
+
+def with_example() -> Any:
+    module = models.two_by_two()
+    module.EXAMPLE = {"b": [3], "a": [[0.5, float("nan")]]}
+    return module
+
 
 DESCRIBED = ["/v2", "/v2/models/test", "/v2/models/test/versions/1"]
 INFER = "/v2/models/{name}/infer"

@@ -26,31 +26,37 @@ def returning(value: Any, datatype: str = "FP32", shape: tuple[int, ...] = (-1,)
     return models.model([], [MetadataTensor("y", datatype, list(shape))], lambda _: value)
 
 
+# Value, datatype and elements of a vector.
+CONVERTED: list[tuple[Any, str, Any]] = [
+    (np.array([1.5, 1e-300]), "FP32", [1.5, 0]),
+    (np.array([1, 2]), "INT8", [1, 2]),
+    (np.array([1, 2], "u1"), "INT64", [1, 2]),
+    (np.array([np.inf, np.nan]), "FP16", [np.inf, np.nan]),
+    (np.array([1.0, 2.0], ">f8"), "FP64", [1, 2]),
+    ([1.0, 2.0], "FP32", [1, 2]),
+    ([], "INT32", []),
+    ([2**63 + 1, np.int64(1)], "UINT64", [2**63 + 1, 1]),
+    ([True, False], "BOOL", [True, False]),
+    (["a", "é"], "BYTES", ["a", "é"]),
+    (np.array(["a", "bc"]), "BYTES", ["a", "bc"]),
+    (["a", b"\xff"], "BYTES", [b"a", b"\xff"]),
+    ([b"\xff", b""], "BYTES", [b"\xff", b""]),
+    ([np.str_("b"), np.str_("aé")], "BYTES", ["b", "aé"]),
+]
+
+
 @pytest.mark.parametrize(
     ("value", "datatype", "shape", "expected"),
     [
-        (np.array([1.5, 1e-300]), "FP32", (-1,), [1.5, 0]),
-        (np.array([1, 2]), "INT8", (-1,), [1, 2]),
-        (np.array([1, 2], "u1"), "INT64", (-1,), [1, 2]),
-        (np.array([np.inf, np.nan]), "FP16", (-1,), [np.inf, np.nan]),
-        (np.array([1.0, 2.0], ">f8"), "FP64", (-1,), [1, 2]),
         (np.array([[1, 2], [3, 4]], order="F"), "INT32", (2, 2), [[1, 2], [3, 4]]),
-        ([1.0, 2.0], "FP32", (-1,), [1, 2]),
-        ([], "INT32", (-1,), []),
         ([], "FP32", (-1, 2), np.empty((0, 2))),
         ([], "BYTES", (-1, -1), np.empty((0, 0))),
         ([[], []], "INT64", (-1, 0), [[], []]),
         ([[2**64 - 1, 1], [2**63, 0]], "UINT64", (-1, 2), [[2**64 - 1, 1], [2**63, 0]]),
-        ([2**63 + 1, np.int64(1)], "UINT64", (-1,), [2**63 + 1, 1]),
-        ([True, False], "BOOL", (-1,), [True, False]),
         (3.5, "FP32", (), 3.5),
-        (["a", "é"], "BYTES", (-1,), ["a", "é"]),
-        (np.array(["a", "bc"]), "BYTES", (-1,), ["a", "bc"]),
-        (["a", b"\xff"], "BYTES", (-1,), [b"a", b"\xff"]),
-        ([b"\xff", b""], "BYTES", (-1,), [b"\xff", b""]),
-        ([np.str_("b"), np.str_("aé")], "BYTES", (-1,), ["b", "aé"]),
         ({"y": [1.0]}, "FP32", (1,), [1]),
         (([1.0],), "FP32", (1,), [1]),
+        *((value, datatype, (-1,), expected) for value, datatype, expected in CONVERTED),
     ],
 )
 def test_converts_results_without_loss(
@@ -62,38 +68,58 @@ def test_converts_results_without_loss(
     np.testing.assert_array_equal(array, np.array(expected, array.dtype))
 
 
+# Value, datatype and error message of a vector.
+REJECTED: list[tuple[Any, str, Any]] = [
+    (
+        [1, 2],
+        "FP32",
+        'Output "y": predict.. returned .* does not match METADATA: invalid datatype. Expected FP32, got int64',
+    ),
+    ([1.0], "INT32", "invalid datatype. Expected INT32, got float64"),
+    ([True], "INT32", "invalid datatype. Expected INT32, got bool"),
+    ([1], "BOOL", "invalid datatype. Expected BOOL, got int64"),
+    (["a"], "FP32", "invalid datatype. Expected FP32, got strings"),
+    ([1], "BYTES", 'Output "y": .*data. Expected strings or bytes for BYTES, got int'),
+    ([300], "UINT8", "value out of range. Expected UINT8 from 0 to 255, got 300"),
+    ([-1], "UINT64", "value out of range. Expected UINT64 from 0 to 18446744073709551615, got -1"),
+    ([2**64 - 1, -1], "UINT64", "-1 out of bounds for uint64"),
+    ([2**64 - 1, 1.5], "UINT64", "invalid datatype. Expected UINT64, got float64"),
+    ([2**64 - 1, 1], "INT64", "Expected INT64 from .*, got 18446744073709551615"),
+    (np.array([2**64 - 1], "u8"), "INT64", "Expected INT64 from .*, got 18446744073709551615"),
+    ([1e39], "FP32", "value out of range. Expected FP32 within .*, got 1e.39"),
+    ([[1.0]], "FP32", r"invalid shape. Expected \[-1\], got \[1,1\]"),
+    (
+        np.ma.array([1, 2], mask=[0, 1]),
+        "INT64",
+        "data has masked elements, which have no value. Use filled..",
+    ),
+    (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", "data has masked elements"),
+    ([1.0, None], "FP64", "Expected FP64, got objects: NoneType, float .a missing number is NaN"),
+    (
+        InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2),
+        "FP32",
+        'an output twice: "y", "y".',
+    ),
+    (
+        InferenceResponse([ResponseOutput("y", "INT64", data=[300])]),
+        "UINT8",
+        "Expected UINT8 from 0 to 255, got 300",
+    ),
+    (np.float32, "FP32", "Expected FP32, got objects: type"),
+    (None, "FP32", "predict.. returned None"),
+    ({}, "FP32", 'Output "y": not returned by predict.., which returned none'),
+    (
+        {"y": [1.0], "z": 1},
+        "FP32",
+        'Output "z": returned by predict.., but not declared in METADATA',
+    ),
+    ((1.0, 2.0), "FP32", "returned 2 value.s. for 1 outputs"),
+]
+
+
 @pytest.mark.parametrize(
     ("value", "datatype", "shape", "text"),
     [
-        (
-            [1, 2],
-            "FP32",
-            (-1,),
-            'Output "y": predict.. returned .* does not match METADATA: invalid datatype. Expected FP32, got int64',
-        ),
-        ([1.0], "INT32", (-1,), "invalid datatype. Expected INT32, got float64"),
-        ([True], "INT32", (-1,), "invalid datatype. Expected INT32, got bool"),
-        ([1], "BOOL", (-1,), "invalid datatype. Expected BOOL, got int64"),
-        (["a"], "FP32", (-1,), "invalid datatype. Expected FP32, got strings"),
-        ([1], "BYTES", (-1,), 'Output "y": .*data. Expected strings or bytes for BYTES, got int'),
-        ([300], "UINT8", (-1,), "value out of range. Expected UINT8 from 0 to 255, got 300"),
-        (
-            [-1],
-            "UINT64",
-            (-1,),
-            "value out of range. Expected UINT64 from 0 to 18446744073709551615, got -1",
-        ),
-        ([2**64 - 1, -1], "UINT64", (-1,), "-1 out of bounds for uint64"),
-        ([2**64 - 1, 1.5], "UINT64", (-1,), "invalid datatype. Expected UINT64, got float64"),
-        ([2**64 - 1, 1], "INT64", (-1,), "Expected INT64 from .*, got 18446744073709551615"),
-        (
-            np.array([2**64 - 1], "u8"),
-            "INT64",
-            (-1,),
-            "Expected INT64 from .*, got 18446744073709551615",
-        ),
-        ([1e39], "FP32", (-1,), "value out of range. Expected FP32 within .*, got 1e.39"),
-        ([[1.0]], "FP32", (-1,), r"invalid shape. Expected \[-1\], got \[1,1\]"),
         ([1.0, 2.0], "FP32", (3,), r"invalid shape. Expected \[3\], got \[2\]"),
         (
             [[1.0], [1.0, 2.0]],
@@ -101,41 +127,7 @@ def test_converts_results_without_loss(
             (-1, -1),
             'Output "y": .*data is not an array. Got .*. Pad rows to the same',
         ),
-        (
-            np.ma.array([1, 2], mask=[0, 1]),
-            "INT64",
-            (-1,),
-            "data has masked elements, which have no value. Use filled..",
-        ),
-        (np.ma.array([b"a", b"b"], mask=[0, 1]), "BYTES", (-1,), "data has masked elements"),
-        (
-            [1.0, None],
-            "FP64",
-            (-1,),
-            "Expected FP64, got objects: NoneType, float .a missing number is NaN",
-        ),
-        (
-            InferenceResponse([ResponseOutput("y", "FP32", data=[1])] * 2),
-            "FP32",
-            (-1,),
-            'an output twice: "y", "y".',
-        ),
-        (
-            InferenceResponse([ResponseOutput("y", "INT64", data=[300])]),
-            "UINT8",
-            (-1,),
-            "Expected UINT8 from 0 to 255, got 300",
-        ),
-        (np.float32, "FP32", (-1,), "Expected FP32, got objects: type"),
-        (None, "FP32", (-1,), "predict.. returned None"),
-        ({}, "FP32", (-1,), 'Output "y": not returned by predict.., which returned none'),
-        (
-            {"y": [1.0], "z": 1},
-            "FP32",
-            (-1,),
-            'Output "z": returned by predict.., but not declared in METADATA',
-        ),
-        ((1.0, 2.0), "FP32", (-1,), "returned 2 value.s. for 1 outputs"),
+        *((value, datatype, (-1,), text) for value, datatype, text in REJECTED),
     ],
 )
 def test_rejects_results_that_do_not_match_metadata(

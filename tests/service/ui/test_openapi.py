@@ -25,31 +25,6 @@ PAGES = [
     "/v2/models/test/docs/",
     "/v2/models/test/versions/1/docs",
 ]
-TYPED = [
-    ("datetime", "BYTES", [-1], "datetime"),
-    ("base64", "BYTES", [-1, 1], "base64"),
-    ("bytes", "BYTES", [-1], "bytes"),
-    ("cells", "BYTES", [-1], "pd_json"),
-    ("flags", "BOOL", [2, 2], None),
-    ("scalar", "UINT64", [], None),
-    ("no letters at all: ∅", "FP16", [-1, 0], None),
-]
-
-
-def typed() -> Any:
-    """Return a model that echoes tensors of many kinds, with a predict() that takes all inputs as a dict."""
-
-    def predict(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        return inputs
-
-    tensors = [MetadataTensor(*each) for each in TYPED]
-    return models.model(tensors, tensors, predict)
-
-
-def with_example() -> Any:
-    module = models.two_by_two()
-    module.EXAMPLE = {"b": [3], "a": [[0.5, float("nan")]]}
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -59,24 +34,6 @@ def client(serve):
 
 def infer_of(description: dict[str, Any], path: str = "/v2/models/{name}/infer") -> dict[str, Any]:
     return description["paths"][path]["post"]
-
-
-@pytest.mark.parametrize(
-    "make", [models.two_by_two, models.several, models.halves, typed, with_example]
-)
-def test_example_is_valid(serve, make) -> None:
-    """The example in each description is a valid request, on both paths of the model."""
-    client = serve(make()).client
-    for of in (SERVICE, MODEL, "/v2/models/test/versions/1/docs/openapi.json"):
-        description = client.get(of).json
-        for path in ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"):
-            example = infer_of(description, path)["requestBody"]["content"]["application/json"][
-                "example"
-            ]
-            assert example["inputs"]
-            assert (
-                client.post(path.format(name="test", version="1"), json=example).status_code == 200
-            )
 
 
 def test_example_that_is_not_text(serve) -> None:
@@ -106,23 +63,6 @@ def test_every_route_is_described(client) -> None:
     }
     assert documented == {(path, verb) for path, verb in routes if verb not in ("HEAD", "OPTIONS")}
     assert client.get(MODEL).json["paths"] == client.get(SERVICE).json["paths"]
-
-
-@pytest.mark.parametrize("path", [SERVICE, MODEL])
-def test_schemas_match_model(client, path: str) -> None:
-    """The schemas contain the names, datatypes, shapes and optional inputs of the model."""
-    components = client.get(path).json["components"]
-    assert components["parameters"]["name"]["schema"] == {"const": "test"}
-    schemas = components["schemas"]
-    inputs = schemas["InferenceRequest"]["properties"]["inputs"]
-    first, second = (each["properties"] for each in inputs["items"]["oneOf"])
-    assert (inputs["minItems"], inputs["maxItems"]) == (1, 2)
-    assert [each["name"]["const"] for each in (first, second)] == ["a", "b"]
-    assert [each["datatype"]["const"] for each in (first, second)] == ["FP32", "INT64"]
-    assert first["shape"]["prefixItems"] == [{"type": "integer", "minimum": 0}, {"const": 2}]
-    assert [each["minContains"] for each in inputs["allOf"]] == [1, 0]
-    assert schemas["RequestOutput"]["properties"]["name"] == {"enum": ["sum", "double"]}
-    assert schemas["InferenceResponse"]["properties"]["model_name"] == {"const": "test"}
 
 
 def test_unknown_model_or_version(client) -> None:
