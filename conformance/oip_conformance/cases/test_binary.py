@@ -87,7 +87,7 @@ def test_float_bits_are_preserved(rest: Rest, bits: str) -> None:
     assert read(send(rest, "fp64", "FP64", [1], bytes.fromhex(bits)))[1] == bytes.fromhex(bits)
 
 
-@pytest.mark.parametrize("size", [True, "6", 6.0, -6, 10**20, [6], None, {}], ids=repr)
+@pytest.mark.parametrize("size", [True, "6", 6.0, -1, -6, 10**20, [6], None, {}], ids=repr)
 def test_invalid_binary_data_size(rest: Rest, size: Any) -> None:
     """B2: a binary_data_size other than an integer of at least 0 is rejected."""
     made, blob = tensor("int16", parameters={"binary_data_size": size})
