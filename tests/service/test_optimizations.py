@@ -18,10 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from app import create_app
 from app.config.settings import OPTIMIZATIONS, Settings
 from app.rest.fast_path import FastPath
-from oip_conformance.wires import Grpc
+from oip_conformance.wires import Grpc, Rest
 from tests.kit import models
 from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for, workers
-from oip_conformance.wires import Grpc, Rest
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60

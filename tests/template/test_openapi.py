@@ -10,10 +10,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from app import create_app
 from app.protocol.types import MetadataTensor
-from conformance.fuzz.openapi import run_schemathesis
 from tests.kit import models
-from tests.kit.environments import ROOT
-from tests.kit.processes import gunicorn
 
 TYPED = [
     ("datetime", "BYTES", [-1], "datetime"),

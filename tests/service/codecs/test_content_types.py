@@ -13,7 +13,6 @@ from app.codecs import InputCodec, register_input_codec
 from app.inference.example import make_example
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import MetadataTensor, ModelMetadata
-from oip_conformance.wires import FORMS, error_message
 from tests.kit import models
 from tests.service.codecs.content_type_models import (
     NUMBER,

@@ -19,7 +19,6 @@ from grpc_service import messages
 from oip_conformance.wires import sized
 from tests.kit import models
 from tests.kit.processes import wait_for
-from oip_conformance.wires import sized
 
 ROOT = Path(__file__).parents[3]
 LIMIT = 10_000

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oip_conformance import messages
-from oip_conformance.values import VALUES
-from oip_conformance.wires import error_message, plain
-from tests.kit import models
 from oip_conformance.wires import plain
+from tests.kit import models
 
 
 def test_model_metadata_contains_declared_parameters_and_properties(serve) -> None:

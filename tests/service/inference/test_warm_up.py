@@ -16,7 +16,6 @@ from app.inference import data_plane
 from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError
 from app.protocol.types import InferenceRequest, MetadataTensor
-from oip_conformance.wires import FORMS
 from tests.kit import models
 from tests.kit.processes import wait_for
 

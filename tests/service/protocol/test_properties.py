@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oip_conformance.wires import CONTENTS, FORMS, NUMPY, error_message, exact, pack, unpack
+from oip_conformance.wires import error_message
 from tests.kit import models
 from tests.kit.message_strategies import Messages
 from tests.kit.strategies import (
@@ -24,7 +24,6 @@ from tests.kit.strategies import (
     mutated,
     paths,
 )
-from oip_conformance.wires import error_message
 
 LIMIT = 100_000
 INFER = "/v2/models/test/infer"

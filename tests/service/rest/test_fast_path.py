@@ -13,9 +13,8 @@ from flask.testing import FlaskClient
 
 import app
 from app.protocol.errors import InvalidInput
-from oip_conformance.wires import error_message, pack
-from tests.kit import models
 from oip_conformance.wires import error_message
+from tests.kit import models
 
 GOOD: dict[str, Any] = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "data": [1.5, -2]}]

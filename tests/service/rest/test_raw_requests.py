@@ -14,7 +14,6 @@ import pytest
 from app.protocol.types import InferenceResponse, MetadataTensor
 from oip_conformance.wires import error_message
 from tests.kit import models
-from oip_conformance.wires import error_message
 
 INFER = "/v2/models/test/infer"
 RAW = {"Inference-Header-Content-Length": "0"}
