@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.kit.cases import INVALID_ELEMENTS, MISFITS, ODD_SHAPES, TORN_BYTES
+from oip_conformance.values import INVALID_ELEMENTS, MISFITS, ODD_SHAPES, TORN_BYTES
+from oip_conformance.wires import error_message
 from tests.kit.service import FORMS
-from tests.kit.wires import error_message
 
 
 def message(echoes, datatype: str, shape: list[int], data: str) -> str:

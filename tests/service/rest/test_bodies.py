@@ -12,8 +12,8 @@ import pytest
 from app.protocol.errors import InvalidInput
 from app.protocol.types import MetadataTensor
 from app.rest.request_reader import MEMBERS, PIECE, decompress
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 
 LIMIT = 100_000
 INFER = "/v2/models/test/infer"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from oip_conformance.wires import error_message
 from tests.kit import models
-from tests.kit.wires import error_message
 
 INFER = "/v2/models/test/infer"
 GOOD: dict[str, Any] = {
