@@ -9,9 +9,8 @@ import pytest
 
 from app.protocol.datatypes import DATATYPES
 from app.protocol.types import InferenceRequest, MetadataTensor
-from oip_conformance.wires import CONTENTS
+from oip_conformance.wires import CONTENTS, FORMS
 from tests.kit import models
-from tests.kit.service import FORMS
 
 X = MetadataTensor("x", "FP32", [-1])
 

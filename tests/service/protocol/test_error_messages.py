@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from oip_conformance.values import INVALID_ELEMENTS, MISFITS, ODD_SHAPES, TORN_BYTES
-from oip_conformance.wires import error_message
-from tests.kit.service import FORMS
+from oip_conformance.wires import FORMS, error_message
 
 
 def message(echoes, datatype: str, shape: list[int], data: str) -> str:

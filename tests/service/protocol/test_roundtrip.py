@@ -28,7 +28,7 @@ from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
 from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
 from grpc_service import converters
-from tests.kit.service import FORMS
+from oip_conformance.wires import FORMS
 from tests.service.protocol.roundtrips import (
     NO_JSON,
     WAYS,
