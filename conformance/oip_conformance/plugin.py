@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextvars import ContextVar
 from email.message import Message
 from enum import Enum
 from typing import Any
@@ -12,6 +13,11 @@ import pytest
 from oip_conformance.client import Http
 from oip_conformance.target import TARGET, Rest, Target
 from oip_conformance.wires import FORMS, Grpc
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    description = "what a server may do without; where it does, the case is not supported"
+    config.addinivalue_line("markers", f"needs(*features): {description}")
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +84,24 @@ def limit(target: Target) -> int:
     return target.limit
 
 
+# True while pytest names the parameters of a case. It calls pytest_make_parametrize_id for all tests of a run, also if
+# the hook belongs to a directory.
+is_naming_case = ContextVar("is_naming_case", default=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests() -> Generator[None, None, None]:
+    token = is_naming_case.set(True)
+    try:
+        yield
+    finally:
+        is_naming_case.reset(token)
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) -> str | None:
     """Return the truncated value as an id, so that the name of a case shows its data."""
+    if not is_naming_case.get():
+        return None
     if isinstance(val, Enum) or callable(val):
         return val.name if isinstance(val, Enum) else val.__name__
     text = val if isinstance(val, str) and val.isprintable() else repr(val)

@@ -6,10 +6,9 @@ import http.client
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,35 +51,27 @@ class SuiteRun:
 
 
 @pytest.fixture(scope="module")
-def suite_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], SuiteRun]:
-    """Return suite_runs(workers), which runs the suite for our service once per number of workers."""
-
-    @cache
-    def run_suite(workers: int) -> SuiteRun:
-        file = tmp_path_factory.mktemp("suite") / "cases.json"
-        with gunicorn(ROOT, OURS, WORKERS=workers, MAX_REQUEST_BYTES=LIMIT) as service:
-            done = check(*address_options(service), *PATIENT, "--limit", LIMIT, "--json", file)
-        return SuiteRun(done, json.loads(file.read_text()) if file.exists() else {})
-
-    return run_suite
+def suite_run(tmp_path_factory: pytest.TempPathFactory) -> SuiteRun:
+    """Run the suite for four workers of our service. tests/service/conformance runs it for one, in its process."""
+    file = tmp_path_factory.mktemp("suite") / "cases.json"
+    with gunicorn(ROOT, OURS, WORKERS=4, MAX_REQUEST_BYTES=LIMIT) as service:
+        done = check(*address_options(service), *PATIENT, "--limit", LIMIT, "--json", file)
+    return SuiteRun(done, json.loads(file.read_text()) if file.exists() else {})
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_our_service_passes_every_case(workers: int, suite_runs: Callable[[int], SuiteRun]) -> None:
-    """Each rule of R, B, G and T has a case, and our service passes every case."""
-    run = suite_runs(workers)
-    assert run.done.returncode == 0, run.done.stdout + run.done.stderr
-    assert {case["outcome"] for case in run.report["cases"]} == {"passed"}
-    assert {rule for rule in run.report["counts_by_rule"] if rule[0] in "RBGT"} == RULES
-    assert (run.report["complete"], run.report["limit"], run.report["rules"]) == (True, LIMIT, [])
+def test_our_service_passes_every_case(suite_run: SuiteRun) -> None:
+    """Each rule of R, B, G and T has a case, and several workers of our service pass every case."""
+    done, report = suite_run.done, suite_run.report
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {case["outcome"] for case in report["cases"]} == {"passed"}
+    assert {rule for rule in report["counts_by_rule"] if rule[0] in "RBGT"} == RULES
+    assert (report["complete"], report["limit"], report["rules"]) == (True, LIMIT, [])
 
 
-def test_error_messages_are_reviewed(suite_runs: Callable[[int], SuiteRun]) -> None:
+def test_error_messages_are_reviewed(suite_run: SuiteRun) -> None:
     """The file messages.txt contains our service's error messages, without those of the suite's model."""
     messages = [
-        text
-        for status, text in suite_runs(1).report["messages"]
-        if REVIEWED_STATUS.fullmatch(status)
+        text for status, text in suite_run.report["messages"] if REVIEWED_STATUS.fullmatch(status)
     ]
     check_messages("Conformance suite (tests/conformance/test_command.py)", one_of_each(messages))
 
@@ -117,10 +108,10 @@ def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path)
     assert "B  Binary" not in done.stdout
 
 
-def test_every_case_has_an_origin(suite_runs: Callable[[int], SuiteRun]) -> None:
+def test_every_case_has_an_origin(suite_run: SuiteRun) -> None:
     """Each rule has an origin, each exception matches a case, and the counts by origin include all cases."""
     assert set(RULES) <= set(ORIGINS)
-    report = suite_runs(1).report
+    report = suite_run.report
     cases = {(case["rule"], *split(case["test"])) for case in report["cases"]}
     unused = [line for line in CASES if not any(matches(line, *case) for case in cases)]
     assert unused == []

@@ -1,0 +1,87 @@
+"""The service's HTTP server in a thread of this process: the worker of app/server, without gunicorn's master."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.config import Config
+from gunicorn.sock import create_sockets
+
+from app.runtime.gunicorn_hooks import Logger
+from app.server.worker import Worker
+from tests.kit.service import Service
+from tests.kit.standalone import Lifecycle
+
+
+class Application(BaseApplication):
+    """The application of a service, with those of its settings that gunicorn.conf.py passes to the worker."""
+
+    def __init__(self, service: Service):
+        self.service = service
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings = self.service.settings
+        self.cfg = Config()
+        self.cfg.set("bind", "127.0.0.1:0")
+        self.cfg.set("threads", settings.threads)
+        self.cfg.set("keepalive", settings.keepalive_seconds)
+
+    def load(self):
+        return self.service.app
+
+
+class ThreadWorker(Worker):
+    """A worker in a thread. It handles no signals, because they belong to the main thread."""
+
+    def init_signals(self) -> None:
+        pass
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        service = self.app.service
+        self.lifecycle = Lifecycle()
+        self.lifecycle.server_name = service.plane.name
+        self.lifecycle.max_body_bytes = service.settings.max_request_bytes
+        self.lifecycle.max_body_setting = "MAX_REQUEST_BYTES"
+        self.accept_connections()
+
+    def stop(self) -> None:
+        """Stop as after SIGTERM."""
+        self.alive = False
+        os.write(self.PIPE[1], b".")  # wakes the main loop
+
+    def close(self) -> None:
+        self.tmp.close()
+        for descriptor in self.PIPE:
+            os.close(descriptor)
+
+
+@contextmanager
+def serve_http(service: Service) -> Iterator[int]:
+    """Serve REST on a free port of 127.0.0.1 until the end of the `with` block. Yield the port."""
+    application = Application(service)
+    log = Logger(application.cfg)
+    listeners = create_sockets(application.cfg, log)
+    port = listeners[0].getsockname()[1]
+    worker = ThreadWorker(
+        age=1,
+        ppid=os.getppid(),
+        sockets=listeners,
+        app=application,
+        timeout=30,
+        cfg=application.cfg,
+        log=log,
+    )
+    thread = threading.Thread(target=worker.init_process, name="http")
+    thread.start()
+    try:
+        yield port
+    finally:
+        worker.stop()
+        thread.join()
+        worker.close()
