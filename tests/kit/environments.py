@@ -100,10 +100,20 @@ def make_mlserver() -> Path:
     )
 
 
-def make_project(out: Path, **answers: str) -> Path:
-    """Generate a project from this repository in the directory `out`."""
+def make_project(out: Path, template: Path = ROOT, **answers: str) -> Path:
+    """Generate a project from a copy of this repository, or from itself, in the directory `out`."""
     words = [f"{name}={answer}" for name, answer in answers.items()]
-    run(sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", out, *words, HOME=str(out))
+    run(
+        sys.executable,
+        "-m",
+        "cookiecutter",
+        template,
+        "--no-input",
+        "-o",
+        out,
+        *words,
+        HOME=str(out),
+    )
     (project,) = (path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
     return project
 
