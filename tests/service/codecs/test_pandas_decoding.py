@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pandas as pd
 import pytest
 
@@ -58,3 +60,12 @@ def test_pd_and_datetime_codecs_decode_the_same_values(text: str) -> None:
     """C7: a datetime column accepts what the datetime codec accepts, and decodes it to the same value."""
     (moment,) = DatetimeCodec.decode_input(texts(text))
     assert column(texts(text, content_type="datetime"))[0] == moment
+
+
+def test_pd_keeps_datetimes_outside_the_nanosecond_range() -> None:
+    """C6: the years 1 and 9999 keep their values, even in a column with a missing value."""
+    decoded = column(
+        texts("9999-12-31T23:59:59.999999", "0001-01-01", "NaT", content_type="datetime")
+    )
+    assert decoded.isna().tolist() == [False, False, True]
+    assert decoded.tolist()[:2] == [datetime.max, datetime.min]
