@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 # `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
 FAST_TESTS = $(addprefix tests/service/,conformance protocol codecs config inference rest grpc_service ui) \
-  $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames roundtrip_errors) \
+  $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames) \
   $(patsubst %,tests/template/test_%.py,recipes dependencies)
 
 $(VENV)/.docs: setup.cfg | $(VENV)/.serve
