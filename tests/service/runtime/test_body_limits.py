@@ -110,16 +110,6 @@ def test_http_version_of_response(
     assert client.file.readline() == b"HTTP/%s 200 OK\r\n" % response_version
 
 
-def test_expect_continue(running: Running, stack: ExitStack) -> None:
-    """The server sends 100 Continue to a client that expects it and has not sent the body."""
-    client, body = Client(running.http_port, stack), body_of("e" * 100)
-    for _ in range(2):
-        client.send(head_of(body, f"Content-Length: {len(body)}", "Expect: 100-continue"))
-        assert client.file.readline() + client.file.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.send(body)
-        assert client.texts() == ["e" * 100]
-
-
 def test_expect_continue_with_pipelining(running: Running, stack: ExitStack) -> None:
     """The server also sends 100 Continue if the head arrives together with the previous request."""
     client, body = Client(running.http_port, stack), body_of("e" * 100)
