@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from ml_dtypes import float8_e4m3fn
 
 from app.codecs import (
     Base64Codec,
@@ -75,6 +76,7 @@ UNENCODABLE: dict[Any, list] = {
         np.array([1], "m8[s]"),
         np.array([1j]),
         np.array([1], np.longdouble),
+        np.array([1.5], float8_e4m3fn),
         np.array([(1, 2)], "i4,i4"),
         *([{"a": 1}], ["a", 1], [1, object()]),
     ],

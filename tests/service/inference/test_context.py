@@ -119,32 +119,26 @@ def test_context_extends_the_response(serve: Callable[..., Service], form: str) 
 
 
 @pytest.mark.parametrize(
-    "name", ["content-type", "X-Request-Id", "grpc-status", "x y", "x-bin", "connection", ""]
+    ("name", "value"),
+    [
+        *((name, "1") for name in ("content-type", "X-Request-Id", "grpc-status", "connection")),
+        *((name, "1") for name in ("x y", "x-bin", "")),
+        *(("X-Bad", value) for value in ("a\r\nb", "é")),
+    ],
 )
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])
 def test_rejects_invalid_response_headers(
-    serve: Callable[..., Service], form: str, name: str
+    serve: Callable[..., Service], form: str, name: str, value: str
 ) -> None:
     """A header that the service sets itself, or that a protocol cannot represent, is an error of the model."""
 
     def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
-        context.response_headers[name] = "1"
+        context.response_headers.update({"X-Good": "1", name: value})
         return x
 
     response, _ = send(served(serve, predict), form)
     assert response.kind == "INTERNAL"
     assert f"Invalid response header {name!r}" in response.text
-
-
-@pytest.mark.parametrize("value", ["a\r\nb", "é"])
-def test_rejects_invalid_header_values(serve: Callable[..., Service], value: str) -> None:
-    """The value of a response header cannot end its line or contain other than ASCII."""
-
-    def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
-        context.response_headers.update({"X-Good": "1", "X-Bad": value})
-        return x
-
-    assert "Invalid response header 'X-Bad'" in send(served(serve, predict), "rest json")[0].text
 
 
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.codecs import NumpyRequestCodec
 from app.inference.predict_adapter import ModelAdapter
-from app.protocol.errors import ConfigurationError, InvalidInput
-from app.protocol.types import InferenceResponse, MetadataTensor
-from oip_conformance.wires import exact, unpack
+from app.protocol.errors import ConfigurationError
+from app.protocol.types import MetadataTensor
+from oip_conformance.wires import exact
 from tests.kit import models
 
 ROOT = Path(__file__).parents[3]
@@ -127,14 +126,6 @@ def test_results_of_ml_dtypes(serve, datatype: str) -> None:
     assert exact(datatype, response.outputs["y"][2]) == exact(datatype, [1.5, -2, math.nan])
 
 
-def test_other_types_of_ml_dtypes_are_rejected() -> None:
-    """C5: other types of ml_dtypes have no datatype."""
-    with pytest.raises(
-        InvalidInput, match="Expected numbers, booleans, text or bytes, got float8_e4m3fn"
-    ):
-        NumpyRequestCodec.encode_request(np.array([1.5], ml_dtypes.float8_e4m3fn))
-
-
 def bfloat16_input(_: Any, x: NDArray[ml_dtypes.bfloat16]) -> Any:
     return check_argument(x)
 
@@ -172,17 +163,6 @@ def test_annotation_bfloat16_of_another_datatype(datatype: str, predict: Any) ->
     text = f'parameter "x": invalid annotation bfloat16. Expected BF16 in METADATA, got {datatype}'
     with pytest.raises(ConfigurationError, match=text):
         ModelAdapter(models.model([MetadataTensor("x", datatype, [-1])], [Y], predict))
-
-
-def test_codec_sends_bfloat16() -> None:
-    """R23, C5: the codec np sends bfloat16 of ml_dtypes as BF16, and decodes BF16 to float32."""
-    response = NumpyRequestCodec.encode_response("m", np.array([1.5, np.nan], ml_dtypes.bfloat16))
-    assert response.outputs[0].datatype == "BF16"
-    body, headers = response.to_http()
-    assert exact("BF16", unpack("BF16", body[-4:])) == exact("BF16", [1.5, math.nan])
-    array = NumpyRequestCodec.decode_response(InferenceResponse.from_http(body, headers))
-    assert array.dtype == np.float32
-    np.testing.assert_array_equal(array, [[1.5], [np.nan]])
 
 
 def test_ml_dtypes_is_not_imported() -> None:
