@@ -1,5 +1,5 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: docs clean-template new values prose optimizations fuzz chaos bench matrix audit example-locks
+.PHONY: docs clean-template new values prose slow optimizations fuzz chaos bench matrix audit example-locks
 
 # The tests start hundreds of processes that import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,6 +52,9 @@ example-locks: $(VENV)/.lock
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
 
 LINTERS += 'ruff format --check' 'mypy conformance dev --follow-imports=silent'
+
+slow: $(VENV)/.dev  ## run the tests that `make test` leaves out, because they take minutes
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m slow $(ARGS)
 
 # The suite of this repository, instead of that of a template.
 conformance: export CONFORMANCE ?= ./conformance
