@@ -18,7 +18,7 @@ from tests.kit.environments import LOCAL, ROOT, give_messages, make_clients, mak
 from tests.kit.processes import Running, free_ports, gunicorn
 
 from .baking import setup_without_docs
-from .container import lint_findings
+from .dockerfiles import lint_findings
 
 CONTEXT = json.loads((ROOT / "cookiecutter.json").read_text())
 FRAMEWORKS = CONTEXT["framework"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.template.baking import ROOT, Bake, files
-from tests.template.container import lint_findings, read_dockerfile
+from tests.template.dockerfiles import lint_findings
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_system_packages(bake: Bake, out: Path, packages: str) -> None:
     """The answer apt_packages is the default of the image's build argument."""
     assert bake(project_name="System", apt_packages=packages).returncode == 0
     dockerfile = out / "system/deploy/Dockerfile"
-    assert ("ARG", f'APT_PACKAGES="{packages}"') in read_dockerfile(dockerfile.read_text())[-1]
+    assert f'\nARG APT_PACKAGES="{packages}"\n' in dockerfile.read_text()
     assert lint_findings(dockerfile) == ""
 
 
