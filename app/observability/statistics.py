@@ -31,19 +31,22 @@ from app.protocol.errors import NotFound, Unauthenticated
 
 SUCCESS = ("200", "OK")
 NOT_COUNTED = (NotFound, Unauthenticated)  # requests that may be for another model
-COMPUTE_STAGES = ("compute_input", "compute_infer", "compute_output")
 MAX_BATCH_SIZE = 1024  # batch size of all calls of predict() with at least as many rows
 MAX_READ_SECONDS = 1.0  # more than the time that a call of read() waits
 
 DURATION = np.dtype([("count", np.int64), ("ns", np.int64)])
-CALLS = np.dtype([(stage, DURATION) for stage in COMPUTE_STAGES])
+CALLS = np.dtype(
+    [("compute_input", DURATION), ("compute_infer", DURATION), ("compute_output", DURATION)]
+)
 COUNTERS = np.dtype(
     [
         ("inference_count", np.int64),
         ("success", DURATION),
         ("fail", DURATION),
         ("queue", DURATION),
-        *[(stage, DURATION) for stage in COMPUTE_STAGES],
+        ("compute_input", DURATION),
+        ("compute_infer", DURATION),
+        ("compute_output", DURATION),
         ("calls", CALLS, MAX_BATCH_SIZE + 1),  # calls of predict(), by batch size
     ]
 )
@@ -76,16 +79,18 @@ class Statistics:
 
     def observe(self, contexts: list[RequestContext]) -> None:
         """Count completed inference requests."""
+        successes = []
+        failures = []
+        for context in contexts:
+            if context.operation != INFER:
+                continue
+            if context.status in SUCCESS:
+                if context.predicted:
+                    successes.append(context)
+            elif context.failure not in NOT_COUNTED:
+                failures.append(context)
+
         worker = self._worker
-        requests = [context for context in contexts if context.operation == INFER]
-        successes = [
-            request for request in requests if request.status in SUCCESS and request.predicted
-        ]
-        failures = [
-            request
-            for request in requests
-            if request.status not in SUCCESS and request.failure not in NOT_COUNTED
-        ]
         if successes:
             epoch = time.time() - time.monotonic()
             worker["last_inference"] = 1e3 * (epoch + successes[-1].ended)
@@ -118,16 +123,15 @@ class Statistics:
             "success": _to_json(counters["success"]),
             "fail": _to_json(counters["fail"]),
             "queue": _to_json(counters["queue"]),
-            **{stage: _to_json(counters[stage]) for stage in COMPUTE_STAGES},
+            **_stages_to_json(counters),
             "cache_hit": zero,
             "cache_miss": zero,
         }
         call_counts = counters["calls"]["compute_infer"]["count"]
         batch_stats = []
         for batch_size in np.flatnonzero(call_counts).tolist():
-            calls = counters["calls"][batch_size]
-            durations = {stage: _to_json(calls[stage]) for stage in COMPUTE_STAGES}
-            batch_stats.append({"batch_size": batch_size, **durations})
+            stages = _stages_to_json(counters["calls"][batch_size])
+            batch_stats.append({"batch_size": batch_size, **stages})
 
         statistics = {
             "name": model.name,
@@ -148,10 +152,10 @@ class Statistics:
         """
         place = metrics_directory()
         files = place.glob("statistics_*.bin") if place else ()
-        # A new file is empty until its worker has mapped it.
-        workers = [
-            np.memmap(file, WORKER, "r+", shape=1)[0] for file in files if file.stat().st_size
-        ]
+        workers = []
+        for file in files:
+            if file.stat().st_size:  # a new file is empty until its worker has mapped it
+                workers.append(np.memmap(file, WORKER, "r+", shape=1)[0])
         return workers or [self._worker]
 
 
@@ -176,18 +180,28 @@ def _count_successes(counters: Any, successes: list[RequestContext]) -> None:
     _add(counters["compute_input"], decode)
     _add(counters["compute_infer"], predict)
     _add(counters["compute_output"], encode)
-    # With batching, inferences are rows.
-    inferences = [request.rows if request.batch_rows else 1 for request in successes]
-    counters["inference_count"] += sum(inferences)
 
-    # The requests of a batch share a call. The first one represents it.
-    is_call = np.array([request.leads or not request.batch_rows for request in successes])
-    batch_sizes = np.array([request.batch_rows or 1 for request in successes])[is_call]
-    batch_sizes = np.minimum(batch_sizes, MAX_BATCH_SIZE)
-    for stage, durations in zip(COMPUTE_STAGES, (decode, predict, encode), strict=True):
-        calls = counters["calls"][stage]
-        np.add.at(calls["count"], batch_sizes, 1)
-        np.add.at(calls["ns"], batch_sizes, durations[is_call])
+    inferences = 0
+    callers = []  # indexes of the requests that represent a call of predict()
+    batch_sizes = []  # of these calls
+    for index, request in enumerate(successes):
+        if not request.batch_rows:  # without batching
+            inferences += 1
+            callers.append(index)
+            batch_sizes.append(1)
+            continue
+        inferences += request.rows
+        if request.leads:  # the first request represents the call of its batch
+            callers.append(index)
+            batch_sizes.append(min(request.batch_rows, MAX_BATCH_SIZE))
+    counters["inference_count"] += inferences
+
+    calls = counters["calls"]
+    indexes = np.array(callers, np.intp)
+    sizes = np.array(batch_sizes, np.intp)
+    _add_calls(calls["compute_input"], sizes, decode[indexes])
+    _add_calls(calls["compute_infer"], sizes, predict[indexes])
+    _add_calls(calls["compute_output"], sizes, encode[indexes])
 
 
 def _to_nanoseconds(seconds: np.ndarray) -> np.ndarray:
@@ -198,6 +212,12 @@ def _add(total: Any, durations: np.ndarray) -> None:
     """Add durations in nanoseconds to a record of the type DURATION."""
     total["count"] += len(durations)
     total["ns"] += durations.sum()
+
+
+def _add_calls(totals: Any, batch_sizes: np.ndarray, durations: np.ndarray) -> None:
+    """Add the duration of each call to the record of its batch size."""
+    np.add.at(totals["count"], batch_sizes, 1)
+    np.add.at(totals["ns"], batch_sizes, durations)
 
 
 def _sum_counters(workers: list[Any], asked: float) -> Any:
@@ -216,3 +236,11 @@ def _sum_counters(workers: list[Any], asked: float) -> Any:
 
 def _to_json(duration: Any) -> dict[str, int]:
     return {"count": int(duration["count"]), "ns": int(duration["ns"])}
+
+
+def _stages_to_json(record: Any) -> dict[str, Any]:
+    return {
+        "compute_input": _to_json(record["compute_input"]),
+        "compute_infer": _to_json(record["compute_infer"]),
+        "compute_output": _to_json(record["compute_output"]),
+    }
