@@ -76,6 +76,7 @@ def test_error_messages_are_reviewed(suite_run: SuiteRun) -> None:
     check_messages("Conformance suite (tests/conformance/test_command.py)", one_of_each(messages))
 
 
+@pytest.mark.slow
 def test_our_service_passes_with_default_limit(running: Running) -> None:
     """The size cases pass, quickly and within memory, with the service's default limit of 64 MiB."""
     done = check(*address_options(running), *PATIENT, "--limit", 2**26, "--rule", "r19,G6")

@@ -7,6 +7,8 @@ import logging
 import re
 import sys
 
+import pytest
+
 from app.inference import predict_adapter
 from app.observability.log import TextFormatter
 from oip_conformance.model import NAME
@@ -19,6 +21,7 @@ from tests.kit.processes import gunicorn
 KINDS = ["schemathesis", "JSON", "binary", "protobuf", "paths", "octets"]
 
 
+@pytest.mark.slow
 def test_short_fuzzing_run() -> None:
     """Thousands of generated requests get valid responses in time, and no worker exits, grows or logs an error."""
     options = ["--requests", "6000", "--clients", "2", "--seed", "1"]
@@ -62,6 +65,7 @@ def test_log_faults_are_tracebacks_of_the_service() -> None:
     assert log_faults(f"{log}{lost}\n") == [lost]
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_nothing() -> None:
     """schemathesis finds no response that contradicts the description of the repository's own model."""
     with gunicorn(ROOT) as running:

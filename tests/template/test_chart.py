@@ -64,6 +64,7 @@ def test_every_custom_resource_is_validated(render: Render):
     assert kinds >= CUSTOM.keys()
 
 
+@pytest.mark.slow
 def test_checkov_finds_nothing(helm: Helm, values_file, tmp_path: Path):
     """checkov passes for the rendered manifests, except for rules that are skipped with a reason."""
     python = make_environment("checkov", Path(__file__).parent / "checkov" / "requirements.txt")

@@ -11,7 +11,14 @@ from .prepared import run_page
 from .test_blocks import PROJECT_PAGES, text_of
 
 
-@pytest.mark.parametrize("page", PROJECT_PAGES)
+# The gate runs the commands that every user runs first.
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page == "README.md" else pytest.param(page, marks=pytest.mark.slow)
+        for page in PROJECT_PAGES
+    ],
+)
 def test_page(tmp_path: Path, linked_project: Path, page: str) -> None:
     """The commands of the page work in order, and give the printed output."""
     folder = shutil.copytree(

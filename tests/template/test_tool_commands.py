@@ -11,6 +11,7 @@ from .prepared import run_page
 from .test_blocks import TOOL_PAGES, text_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TOOL_PAGES)
 def test_page(tmp_path: Path, linked_project: Path, page: str) -> None:
     """The commands of the page work in order, and give the printed output."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.kit.environments import ROOT, make_project
@@ -18,6 +19,7 @@ PAGE = (ROOT / TUTORIAL).read_text()
 COMMANDS = [command for step in read_guide(PAGE).steps for command in step.commands]
 
 
+@pytest.mark.slow
 def test_page(tmp_path: Path, linked_project: Path) -> None:
     """The commands of the page work in order, and give the printed output."""
     run_page(TUTORIAL, PAGE, shutil.copytree(linked_project, tmp_path / "template", symlinks=True))

@@ -100,6 +100,7 @@ def test_update(
     assert run(project, "cruft", "check")
 
 
+@pytest.mark.slow
 def test_update_with_conflicts(run: Run, template: Path, tmp_path: Path) -> None:
     """A conflict leaves markers, the template's lock can be checked out, and the version causes no conflict."""
     run(
