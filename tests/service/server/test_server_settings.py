@@ -7,7 +7,6 @@ import json
 import re
 import select
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -186,15 +185,14 @@ def test_no_keepalive() -> None:
 
 def test_no_keepalive_of_a_slow_client() -> None:
     """Without keepalive, a client has time for its first request, but shutdown soon closes an unused connection."""
-    with start("--keep-alive", "0") as service, connect(service.http_port) as client:
+    graceful = ("--graceful-timeout", "3600")  # so that only the server closes the unused connection
+    with start("--keep-alive", "0", *graceful) as service, connect(service.http_port) as client:
         assert not select.select([client], [], [], 2)[0]
         client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_all(client).startswith(b"HTTP/1.1 200 ")
         with connect(service.http_port) as unused:
-            begun = time.monotonic()
             service.process.terminate()
             assert unused.recv(1) == b""
-            assert time.monotonic() - begun < 10
 
 
 def test_unix_socket(tmp_path: Path) -> None:
