@@ -185,7 +185,10 @@ def test_no_keepalive() -> None:
 
 def test_no_keepalive_of_a_slow_client() -> None:
     """Without keepalive, a client has time for its first request, but shutdown soon closes an unused connection."""
-    graceful = ("--graceful-timeout", "3600")  # so that only the server closes the unused connection
+    graceful = (
+        "--graceful-timeout",
+        "3600",
+    )  # so that only the server closes the unused connection
     with start("--keep-alive", "0", *graceful) as service, connect(service.http_port) as client:
         assert not select.select([client], [], [], 2)[0]
         client.sendall(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
