@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import random
 from typing import Any
@@ -46,6 +47,15 @@ def test_rejects_content_length_over_limit(client) -> None:
     for path, status in ((INFER, 413), ("/v2/models/other/infer", 404)):
         response = client.post(path, data=b"", environ_overrides={"CONTENT_LENGTH": str(LIMIT + 1)})
         error_message(response, status)
+
+
+@pytest.mark.parametrize(("size", "status"), [(LIMIT, 200), (LIMIT + 1, 413)])
+def test_size_limit_of_chunked_body(client, size: int, status: int) -> None:
+    """R19: a body without Content-Length may have exactly the limit, also with a worker that does not check it."""
+    body = io.BytesIO(BODY + b" " * (size - len(BODY)))
+    chunked = {"CONTENT_LENGTH": "", "wsgi.input_terminated": True}
+    response = client.post(INFER, input_stream=body, environ_overrides=chunked)
+    assert response.status_code == status
 
 
 def test_compresses_large_json_only(serve) -> None:
