@@ -108,10 +108,9 @@ def rest(service: Running, method: str, path: str, body: Any = None) -> tuple[in
 
 
 def serve(stack: ExitStack, folder: Path, app: str = "waiting", **settings: Any) -> Client:
-    """Start an application of `tests.service.apps`, or of another module as in "function_apps:checked"."""
-    name = app if ":" in app else f"apps:{app}"
+    """Start an application of `tests.service.apps`."""
     service = stack.enter_context(
-        gunicorn(ROOT, f"tests.service.{name}()", FOLDER=folder, **settings)
+        gunicorn(ROOT, f"tests.service.apps:{app}()", FOLDER=folder, **settings)
     )
     return Client(service, folder, stack)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import ctypes
 import logging
 import os
 import select
@@ -304,3 +305,99 @@ def short_timeouts() -> Flask:
 
     connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
     return streaming()
+
+
+def unloading() -> Flask:
+    """Return the `waiting` service with an unload(), which adds the PID to FOLDER/unloads and raises an exception.
+
+    If FOLDER/slow exists, load() waits for FOLDER/loaded.
+    """
+    place = Path(os.environ["FOLDER"])
+
+    def load() -> None:
+        (place / "load.begun").touch()
+        if (place / "slow").exists():
+            wait_for(place / "loaded")
+
+    def unload(_: Any) -> None:
+        with (place / "unloads").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        raise RuntimeError("unload() has failed")
+
+    return waiting(load, unload=unload)
+
+
+def checked() -> Flask:
+    """Return the `waiting` service with an is_healthy(), which adds a line to FOLDER/checks.
+
+    If FOLDER/problem exists, is_healthy() raises an exception with its text, or returns False if it is empty.
+    """
+    place = Path(os.environ["FOLDER"])
+
+    def is_healthy(_: Any) -> bool:
+        with (place / "checks").open("a") as file:
+            file.write("\n")
+        text = (place / "problem").read_text() if (place / "problem").exists() else None
+        if text:
+            raise RuntimeError(text)
+        return text is None
+
+    return waiting(is_healthy=is_healthy)
+
+
+def visible_device() -> Flask:
+    """Return a service that returns the worker's PID, and CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER at the import.
+
+    load() waits while FOLDER has a file with the name of the device.
+    """
+    device, order = (os.environ[f"CUDA_{name}"] for name in ("VISIBLE_DEVICES", "DEVICE_ORDER"))
+
+    def load() -> None:
+        while (Path(os.environ["FOLDER"]) / device).exists():
+            time.sleep(0.01)
+
+    def predict(_: Any, x: np.ndarray) -> dict[str, Any]:
+        return {
+            "pid": np.full(len(x), os.getpid()),
+            "device": [device] * len(x),
+            "order": [order] * len(x),
+        }
+
+    outputs = [
+        MetadataTensor(name, "BYTES", [-1], content_type="str") for name in ("device", "order")
+    ]
+    outputs.append(MetadataTensor("pid", "INT64", [-1]))
+    return create_app(
+        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
+    )
+
+
+# Values of `x` whose calls never return.
+STUCK = 7.0
+HOLDING_GIL = 8.0
+
+
+def stuck() -> Flask:
+    """Return hold_route() with an FP32 echo. Two values of `x` are calls that never return.
+
+    predict() adds a line with the number of rows to FOLDER/calls. load() creates FOLDER/load.begun, and waits while
+    FOLDER/wait exists.
+    """
+    place = Path(os.environ["FOLDER"])
+
+    def load() -> None:
+        (place / "load.begun").touch()
+        while (place / "wait").exists():
+            time.sleep(0.01)
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        with (place / "calls").open("a") as file:
+            file.write(f"{len(x)}\n")
+        if STUCK in x:
+            threading.Event().wait()
+        if HOLDING_GIL in x:
+            ctypes.PyDLL(None).sleep(3600)
+        return x
+
+    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
+    return hold_route(models.model(*tensors, predict, load))

@@ -16,7 +16,7 @@ from tests.kit.processes import Running, gunicorn, wait_for, workers
 from tests.kit.waiting_client import BOTH
 from tests.service.runtime.commands import ROOT, post_on_new_connection
 
-APP = "tests.service.library_apps:visible_device()"
+APP = "tests.service.apps:visible_device()"
 DEVICES = ["0", "GPU-8932f937"]
 REQUEST = json.dumps(
     {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}

@@ -26,9 +26,7 @@ def predict("""
 def test_unhealthy_model_is_not_ready(stack: ExitStack, tmp_path: Path) -> None:
     """Readiness follows is_healthy() over both protocols and in the metrics. The service still serves requests."""
     (tmp_path / "go").touch()
-    client = serve(
-        stack, tmp_path, "function_apps:checked", WORKERS=1, HEALTH_CHECK_INTERVAL_SECONDS=0.05
-    )
+    client = serve(stack, tmp_path, "checked", WORKERS=1, HEALTH_CHECK_INTERVAL_SECONDS=0.05)
     wait_for(lambda: checks(tmp_path) > 2)
     assert client.ready() == {True}
     for text, reason in {

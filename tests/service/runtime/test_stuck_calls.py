@@ -14,13 +14,13 @@ from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn, wait_for, workers
 from tests.kit.scrapes import scrape
 from tests.kit.waiting_client import BOTH, Client, Load
+from tests.service.apps import HOLDING_GIL, STUCK
 from tests.service.runtime.commands import ROOT, post_on_new_connection, start
-from tests.service.stuck_app import HOLDING_GIL, STUCK
 
 
 def serve(stack: ExitStack, folder: Path, **settings: Any) -> Client:
     """Return a client of a service with one worker."""
-    app = "tests.service.stuck_app:stuck()"
+    app = "tests.service.apps:stuck()"
     return Client(
         stack.enter_context(gunicorn(ROOT, app, FOLDER=folder, WORKERS=1, **settings)),
         folder,
@@ -130,7 +130,7 @@ def test_call_that_holds_the_gil(stack: ExitStack, tmp_path: Path) -> None:
     assert infer(client, "rest", 1) == (200, "")
     log = client.service.log()
     assert re.search(
-        r"Fatal Python error: Aborted\n(.*\n)*  File .*stuck_app.py\", line \d+ in predict\n", log
+        r"Fatal Python error: Aborted\n(.*\n)*  File .*apps.py\", line \d+ in predict\n", log
     )
 
 

@@ -29,7 +29,7 @@ def test_unload_follows_last_request(
     stack: ExitStack, tmp_path: Path, settings: dict[str, str]
 ) -> None:
     """After its last request, each worker calls unload() once. Its exception is logged, and the exit status is 0."""
-    client = serve(stack, tmp_path, "function_apps:unloading", WORKERS=2, **settings)
+    client = serve(stack, tmp_path, "unloading", WORKERS=2, **settings)
     wait_for(lambda: len(workers(client.service)) == 2)
     pids = sorted(workers(client.service))
     running = [client.begin(protocol, protocol) for protocol in BOTH]
@@ -44,9 +44,7 @@ def test_unload_follows_last_request(
 
 def test_no_unload_while_a_request_runs(stack: ExitStack, tmp_path: Path) -> None:
     """If a request is still running after SHUTDOWN_TIMEOUT_SECONDS, unload() is not called, and the log shows it."""
-    client = serve(
-        stack, tmp_path, "function_apps:unloading", WORKERS=1, SHUTDOWN_TIMEOUT_SECONDS=0
-    )
+    client = serve(stack, tmp_path, "unloading", WORKERS=1, SHUTDOWN_TIMEOUT_SECONDS=0)
     running = client.begin("grpc", "running")
     client.service.process.send_signal(signal.SIGTERM)
     assert client.service.process.wait(60) == 0
@@ -58,7 +56,7 @@ def test_no_unload_while_a_request_runs(stack: ExitStack, tmp_path: Path) -> Non
 def test_no_unload_before_the_model_is_loaded(stack: ExitStack, tmp_path: Path) -> None:
     """If the service stops while load() runs, unload() is not called."""
     (tmp_path / "slow").touch()
-    client = serve(stack, tmp_path, "function_apps:unloading", WORKERS=1, is_ready=is_live)
+    client = serve(stack, tmp_path, "unloading", WORKERS=1, is_ready=is_live)
     wait_for(lambda: (tmp_path / "load.begun").exists())
     client.service.process.send_signal(signal.SIGTERM)
     assert client.service.process.wait(60) == 0
