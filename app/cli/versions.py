@@ -6,14 +6,14 @@ import platform
 from dataclasses import fields
 
 from app.cli.common import show_table
-from app.config.packages import installed_versions, service_name
+from app.config.packages import installed_versions
 from app.config.settings import ROOT, Settings
-from app.version import __version__
+from app.version import SERVICE_NAME, __version__
 
 
 def show() -> None:
     """Print versions of the service, its template, Python and packages, and names of settings."""
-    rows = [(service_name(), __version__)]
+    rows = [(SERVICE_NAME, __version__)]
     commit = _template_commit()
     if commit:
         rows.append(("template", commit))

@@ -37,14 +37,11 @@ MODEL_FRAMEWORKS = (
 )
 
 
-def service_name() -> str:
-    """Return the name of the project's package."""
-    return _read_setup().get("metadata", "name", fallback="service")
-
-
 def service_requirements() -> list[Requirement]:
     """Return the requirements in `install_requires` of setup.cfg that apply to this platform."""
-    lines = _read_setup().get("options", "install_requires", fallback="").splitlines()
+    parser = RawConfigParser()  # no interpolation of %, as in setuptools
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    lines = parser.get("options", "install_requires", fallback="").splitlines()
     return list(_parse_requirements(lines))
 
 
@@ -84,13 +81,6 @@ def installed_versions() -> dict[str, str]:
             if name in required:
                 versions[name] = "not installed"
     return versions
-
-
-def _read_setup() -> RawConfigParser:
-    """Return the content of setup.cfg, which is empty if the file does not exist."""
-    parser = RawConfigParser()  # no interpolation of %, as in setuptools
-    parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    return parser
 
 
 def _parse_requirements(lines: list[str]) -> Iterator[Requirement]:
