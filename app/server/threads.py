@@ -25,7 +25,8 @@ class LeaderFollowersPool:
     `_leader` and `_followers` are thread identifiers. `_begun` has the start of each thread's event, or infinity.
     """
 
-    def __init__(self, epoll: select.epoll, size: int, handle: Callable[[int], None]):
+    # The annotation is in quotes, because macOS, which imports this module too, has no epoll.
+    def __init__(self, epoll: "select.epoll", size: int, handle: Callable[[int], None]):
         self.epoll, self.size, self.handle = epoll, size, handle
         self.is_running = True
         self._leader = self._threads = 0
