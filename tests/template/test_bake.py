@@ -57,6 +57,7 @@ TEMPLATE_ONLY_BELOW = {
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
 TEMPLATE_ONLY_FILES = {
+    ".github/workflows/slow.yml",
     "app/server/README.md",
     "examples/numpy/calls.md",
     "examples/numpy/lock.txt",
