@@ -23,6 +23,9 @@ class LeaderFollowersPool:
     """At most `size` threads, which call `handle` with the file descriptors that `epoll` reports.
 
     `_leader` and `_followers` are thread identifiers. `_begun` has the start of each thread's event, or infinity.
+
+    A leader can release the leadership, or end its event, while a follower takes the leadership over. `_transition` makes
+    each of these steps atomic, so that only one of them happens.
     """
 
     # The annotation is in quotes, because macOS, which imports this module too, has no epoll.
@@ -32,6 +35,7 @@ class LeaderFollowersPool:
         self._leader = self._threads = 0
         self._leadership = threading.Lock()  # held while there is a leader
         self._succession = threading.Lock()  # its holder becomes the next leader
+        self._transition = threading.Lock()
         self._ready: deque[int] = (
             deque()
         )  # descriptors that epoll has reported and no thread has handled
@@ -44,9 +48,11 @@ class LeaderFollowersPool:
 
     def release_leadership(self) -> None:
         """Let another thread wait for events, because this one is about to block or to run for long."""
-        if self._leader == threading.get_ident():
-            self._leader = 0
-            self._leadership.release()
+        me = threading.get_ident()
+        with self._transition:
+            if self._leader == me:
+                self._leader = 0
+                self._leadership.release()
 
     def _run(self) -> None:
         me = threading.get_ident()
@@ -61,7 +67,8 @@ class LeaderFollowersPool:
                     descriptor = self._ready.popleft()
                     self._begun[me] = time.monotonic()
                     self.handle(descriptor)
-                    self._begun[me] = math.inf
+                    with self._transition:
+                        self._begun[me] = math.inf
             self.release_leadership()
 
     def _become_leader(self, me: int) -> None:
@@ -69,7 +76,7 @@ class LeaderFollowersPool:
         self._followers.add(me)
         with self._succession:
             while not self._leadership.acquire(timeout=TAKEOVER_SECONDS):
-                if time.monotonic() > self._begun.get(self._leader, math.inf) + TAKEOVER_SECONDS:
+                if self._take_over(me):
                     break
             self._leader = me
             self._followers.remove(me)
@@ -78,3 +85,12 @@ class LeaderFollowersPool:
                     RuntimeError
                 ):  # the system cannot start a thread. The next leader retries
                     self.add_thread()
+
+    def _take_over(self, me: int) -> bool:
+        """Become the leader and return True if the leader has handled one event for too long."""
+        with self._transition:
+            begun = self._begun.get(self._leader, math.inf)
+            if time.monotonic() <= begun + TAKEOVER_SECONDS:
+                return False
+            self._leader = me
+            return True

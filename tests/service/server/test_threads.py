@@ -78,3 +78,48 @@ def test_blocked_request_does_not_delay_others(releases: bool) -> None:
         assert others_are_handled.wait(SECONDS)
         assert sorted(handled.get() for _ in pairs) == sorted(ours.fileno() for ours, _ in pairs)
         pool.is_running = False
+
+
+def test_release_after_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader whose release is overtaken by a follower leaves the leadership to others, and does not fail."""
+    get_ident = threading.get_ident
+    releasing: list[int] = []  # the thread whose release waits
+    failures: list[RuntimeError] = []
+    is_overtaken, has_released = threading.Event(), threading.Event()
+
+    def identify() -> int:
+        if get_ident() in releasing:
+            releasing.clear()
+            assert is_overtaken.wait(SECONDS)
+        return get_ident()
+
+    def lead(descriptor: int) -> None:
+        releasing.append(get_ident())
+        try:
+            pool.release_leadership()
+        except RuntimeError as error:
+            failures.append(error)
+        has_released.set()
+
+    def follow(descriptor: int) -> None:
+        pool.release_leadership()
+        is_overtaken.set()
+        assert has_released.wait(SECONDS)
+
+    steps = [lead, follow]
+    with ExitStack() as stack:
+        epoll = select.epoll()
+        for _ in steps:
+            ours, theirs = socket.socketpair()
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            epoll.register(ours, READABLE)
+            theirs.send(b"x")
+        monkeypatch.setattr(threading, "get_ident", identify)
+        pool = LeaderFollowersPool(epoll, 2, lambda descriptor: steps.pop(0)(descriptor))
+        pool.add_thread()
+        assert has_released.wait(SECONDS)
+        pool.is_running = False
+
+    assert failures == []
+    assert not steps
