@@ -1,6 +1,20 @@
 """Settings of all tests."""
 
 import gc
+from collections.abc import Iterator
 
-# By default, full collections take a seventh of the CPU time, because each process holds thousands of tests.
-gc.set_threshold(100_000, 20, 100)
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Take the thousands of tests that each process holds out of the garbage collector's work."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collect_garbage() -> Iterator[None]:
+    """Collect the garbage of each file, so that an unclosed socket fails a test of the file that left it."""
+    yield
+    gc.collect()

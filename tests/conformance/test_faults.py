@@ -139,6 +139,7 @@ def test_run_ends_when_server_is_killed(
     )
 
 
+@pytest.mark.slow
 def test_killed_server_is_restarted(tmp_path: Path) -> None:
     """After a case that kills the server, --restart starts it again, and the run continues."""
     app, pid = "tests.conformance.faulty_servers:crashing_server()", tmp_path / "pid"
@@ -163,6 +164,7 @@ def test_killed_server_is_restarted(tmp_path: Path) -> None:
     check_complete_report(tmp_path, {"passed": 14, "killed the server": 1})
 
 
+@pytest.mark.slow
 def test_case_that_waits_is_ended(tmp_path: Path) -> None:
     """A case that takes longer than --case-timeout fails, and the run continues."""
     with start_server("tests.conformance.faulty_servers:waiting_server()") as service:
@@ -188,6 +190,7 @@ def check_complete_report(folder: Path, counts: dict[str, int]) -> None:
     assert {name: count for name, count in report["counts"]["R"].items() if count} == counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_run_keeps_results(number: signal.Signals, tmp_path: Path) -> None:
     """After SIGINT or SIGTERM, the results so far are kept and marked as partial."""

@@ -54,7 +54,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
+# The gate tries the frameworks without and with packages of their own, `make slow` the others.
+IN_GATE = {"numpy", "scikit-learn"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name in IN_GATE else pytest.param(name, marks=pytest.mark.slow)
+        for name in FRAMEWORKS
+    ],
+)
 def framework(request: pytest.FixtureRequest) -> str:
     return request.param
 

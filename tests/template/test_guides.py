@@ -61,6 +61,7 @@ def test_guide(tmp_path: Path, linked_project: Path, name: str) -> None:
     run_guide(guide, make_folder(guide, tmp_path, linked_project, actual), actual)
 
 
+@pytest.mark.slow
 def test_mlflow(tmp_path: Path) -> None:
     """A project for MLflow serves the model that the page saves."""
     python = make_environment("mlflow", ROOT / "examples/mlflow/lock.txt")
@@ -92,6 +93,7 @@ def test_migration_from_flask(tmp_path: Path, linked_project: Path) -> None:
         run_guide(guide, folder, actual)
 
 
+@pytest.mark.slow
 def test_migration_from_bentoml(tmp_path: Path, linked_project: Path) -> None:
     """The BentoML service and this service give the printed responses."""
     shown = "127.0.0.1:3000"

@@ -13,6 +13,9 @@ from tests.kit.environments import link_packages, make_project
 
 from .baking import commit_all, copy_template
 
+# pip installs the suite. In the gate, .ci/run calls make conformance in a new project.
+pytestmark = pytest.mark.slow
+
 
 def make_conformance(project: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `make conformance` with the cases of one rule, and with a setting that the target must ignore."""

@@ -196,14 +196,14 @@ def test_disable_optimizations_turns_the_fast_path_off(
     assert parsed == ([] if disabled else [b"[1, 2.5]"])
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(made=changed_envelopes(SUBJECT, binary=False))
 def test_reads_changed_requests(made: tuple[dict[str, Any], bytes]) -> None:
     """Large and small bodies give the same result for generated requests with changed members."""
     check_same_outcome(json.dumps(made[0]).encode())
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 def test_reads_changed_bodies(data: st.DataObject) -> None:
     """Large and small bodies give the same result for a valid body with a few changed bytes."""

@@ -39,7 +39,7 @@ SUBJECT = Subject(
 )
 MESSAGES = Messages(SUBJECT)
 
-many = settings(max_examples=400, deadline=None, derandomize=True, database=None)
+many = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 few = settings(many, max_examples=40)
 
 
