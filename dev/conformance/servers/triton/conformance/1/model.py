@@ -1,8 +1,14 @@
-"""The model for Triton's Python backend, which imports oip_conformance.model from PYTHONPATH."""
+"""The model for Triton's Python backend."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import triton_python_backend_utils as pb_utils
+
+# Triton ignores PYTHONPATH.
+sys.path.append(str(Path(__file__).resolve().parents[6] / "conformance"))
 
 from oip_conformance.model import echo
 
