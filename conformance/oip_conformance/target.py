@@ -25,7 +25,6 @@ from oip_conformance.wires import KINDS, Grpc, Response, Sent
 
 # Datatypes without typed contents on gRPC, which are optional in JSON.
 RAW_ONLY = ["FP16", "BF16"]
-CONNECT_SECONDS = 5
 # A server can have several instances of the model, some of which no longer work.
 PROBES = 8
 SMALL: Sent = ("fp32_in", "FP32", [2], [1.5, -2.0])
@@ -114,8 +113,7 @@ class Target:
         if self.channel is None:
             return True
         call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerLive")
-        patience = min(CONNECT_SECONDS, self.timeout)
-        status = status_of(lambda: call(b"", timeout=patience, wait_for_ready=True))
+        status = status_of(lambda: call(b"", timeout=self.timeout, wait_for_ready=True))
         return status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
     def missing_tensors(self) -> list[str]:
