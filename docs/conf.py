@@ -74,10 +74,8 @@ html_show_copyright = False
 TITLES = {
     "dev/benchmarks/results/batching": "Results with and without batching",
     "dev/benchmarks/results/growth": "Results by size and load",
-    "dev/benchmarks/results/infer": "Results for files of rows",
     "dev/benchmarks/results/memory": "Results for memory",
     "dev/benchmarks/results/results": "Results of the comparison",
-    "dev/benchmarks/results/warm_up": "Results for the first requests",
     "dev/chaos/results/results": "Results with faults",
 }
 

@@ -103,10 +103,10 @@ def main(
 
 
 @contextmanager
-def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -> Iterator[Running]:
+def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]:
     """Start the service of the checkout in `folder` on one core, with TLS if the case needs it.
 
-    The model is that of this checkout. `options` are options of gunicorn's command line.
+    The model is that of this checkout.
     """
     http, grpc = free_ports(2)
     settings: dict[str, Any] = {
@@ -127,7 +127,7 @@ def serve(folder: Path, python: Path, case: Case, cpu: int, options: str = "") -
     with TemporaryDirectory() as temporary:
         # The first directory of sys.path has only the package `dev`. All other packages are those of the checkout.
         (Path(temporary) / "dev").symlink_to(ROOT / "dev")
-        settings["GUNICORN_CMD_ARGS"] = f"--pythonpath {temporary} {options}"
+        settings["GUNICORN_CMD_ARGS"] = f"--pythonpath {temporary}"
         if case.is_secure:
             pem = Path(temporary) / "certificate.pem"
             trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)

@@ -1,1 +1,0 @@
-"""Models that run in PyTorch and in ONNX Runtime."""
