@@ -39,8 +39,7 @@ class Plan:
 
     Each of the `clients` has one request in flight. It uses one of the `addresses` until that address
     rejects a request. Clients send the next request immediately, or all clients send `rate` requests
-    per second. `timeout` is the deadline of requests in seconds, `patience` the maximum wait. With
-    `fresh`, each request uses a new connection.
+    per second. `timeout` is the deadline of requests in seconds, `patience` the maximum wait.
     """
 
     protocol: str
@@ -49,7 +48,6 @@ class Plan:
     rate: float = 0
     timeout: float = 0
     patience: float = 30
-    fresh: bool = False
 
 
 class Client:
@@ -63,9 +61,9 @@ class Client:
     async def send_request(self) -> str:
         """Send a request and return the outcome. After a rejection, use another address for the next request."""
         outcome = await self.send(time.monotonic() + self.plan.timeout)
-        if self.plan.fresh or (outcome == REJECTED and len(self.plan.addresses) > 1):
+        if outcome == REJECTED and len(self.plan.addresses) > 1:
             await self.close()
-            self.rejections += outcome == REJECTED
+            self.rejections += 1
         return outcome
 
     async def send(self, x: float) -> str:

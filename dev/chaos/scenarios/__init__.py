@@ -5,7 +5,6 @@ from __future__ import annotations
 from dev.chaos.scenarios.base import Options, Scenario
 from dev.chaos.scenarios.failures import freeze, kill, restarts
 from dev.chaos.scenarios.load_limits import deadlines, overload
-from dev.chaos.scenarios.other_clients import bad_clients, slow_clients
 from dev.chaos.scenarios.replacement import (
     broken_load,
     repeated_sighup,
@@ -31,7 +30,5 @@ SCENARIOS = {
         restarts,
         overload,
         deadlines,
-        slow_clients,
-        bad_clients,
     ]
 }
