@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -226,18 +225,6 @@ def test_template_without_repository_is_not_recorded(bake: Bake, out: Path, tmp_
     assert bake(template, project_name="Unknown").returncode == 0
     assert (out / "unknown/app").exists()
     assert not (out / "unknown/.cruft.json").exists()
-
-
-def test_same_answers_give_same_project(bake: Bake, out: Path) -> None:
-    """Generating a project twice with the same answers gives identical files."""
-    contents = []
-    for _ in range(2):
-        bake(project_name="Twice")
-        contents.append(
-            {name: (out / "twice" / name).read_bytes() for name in files(out / "twice")}
-        )
-        shutil.rmtree(out / "twice")
-    assert contents[0] == contents[1]
 
 
 def test_project_contains_answers(bake: Bake, out: Path) -> None:

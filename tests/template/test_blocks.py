@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.environments import ROOT
 
-from .blocks import Log, Step, find_blocks, read_guide, split_commands
+from .blocks import find_blocks, read_guide, split_commands
 from .guides import GUIDES
 from .helm import Helm
 from .listed import LISTED, PERMITTED
@@ -126,34 +126,6 @@ def test_reader() -> None:
     ]
     assert guide.steps[0].output == "1\ntwo\nlines\n"
     assert "from script1 import *" in guide.files["script2.py"]
-
-
-@pytest.mark.parametrize(
-    ("between", "output"),
-    [
-        ("", "b\n"),
-        ("The directory contains the file:", "b\n"),
-        ("It takes a minute. The output ends with:", "…b\n"),
-        ("`a` prints a line. The last line of the output contains:", "…b…\n"),
-        ("Then write the values:", ""),
-    ],
-)
-def test_output(between: str, output: str) -> None:
-    """A block is the output of the commands before it if nothing is in between, or a sentence that introduces it."""
-    (step,) = read_guide(f"Text.\n\n    a\n\n{between}\n\n```text\nb\n```\n").steps
-    assert (step.commands, step.output) == (["a"], output)
-
-
-def test_lines_of_the_log() -> None:
-    """A block below `The service logs:` is not the output of a command."""
-    step, log = read_guide("Text.\n\n    a\n\nThe service logs:\n\n```text\nb\n```\n").parts
-    assert (step, log) == (Step(["a"]), Log("b\n"))
-
-
-def test_output_of_last_command() -> None:
-    """A sentence can limit a block to the output of the last command."""
-    guide = read_guide("Text.\n\n    a\n    b\n\nThe last command prints:\n\n```text\nc\n```\n")
-    assert [(step.commands, step.output) for step in guide.steps] == [(["a"], ""), (["b"], "c\n")]
 
 
 @pytest.mark.parametrize("language", ["", "sh", "console"])

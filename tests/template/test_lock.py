@@ -100,10 +100,3 @@ def test_lock_contains_only_hashed_packages(lock: Path) -> None:
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
     assert "://" not in lock.read_text()
     assert not re.search(r"^\s*-[^-]|^\s*--(?!hash)", lock.read_text(), re.MULTILINE)
-
-
-def test_requirements_are_parsed() -> None:
-    """The helpers of this file find packages in setup.cfg, pyproject.toml and the lock."""
-    assert {"flask", "numpy"} < {each.name for each in service()}
-    assert {each.name for each in build()} == {"setuptools", "grpcio-tools"}
-    assert {"flask", "werkzeug"} < {each.name for each, _ in locked(LOCK)}

@@ -114,6 +114,12 @@ def test_check_of_this_repository() -> None:
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
+def test_clean_removes_the_environment(project: Path) -> None:
+    """`make clean` removes the environment of the project."""
+    assert make(project, "clean").returncode == 0
+    assert not (project / ".venv").exists()
+
+
 @pytest.mark.parametrize("of", ["root", "project"])
 def test_help_lists_every_target(project: Path, of: str) -> None:
     """A bare `make` lists the targets with their descriptions, like `make help`."""

@@ -208,11 +208,3 @@ def test_failed_first_call_is_reported(project: Path) -> None:
         )
         done = subprocess.run(["bash", "-c", f"{call} --silent"], capture_output=True, text=True)
         assert expected in done.stdout
-
-
-def test_port_in_use(project: Path) -> None:
-    """If a port is in use, startup fails with an error that names the setting."""
-    with gunicorn(project, WORKERS=1, PYTHONPATH=project) as service:
-        done = start(project, service.http_port, *free_ports(1))
-    assert done.returncode == 1
-    assert f"Cannot start: HTTP_PORT={service.http_port}: Address already in use" in done.stderr

@@ -108,12 +108,6 @@ def names_in(expression: str) -> tuple[set[str], set[str]]:
     return set(re.findall(r"\b[a-zA-Z_:][\w:]*\b(?!\s*\()", bare)) - WORDS, labels
 
 
-def test_promql_is_parsed() -> None:
-    """The helper for PromQL distinguishes metrics from functions, labels, strings and durations."""
-    text = 'histogram_quantile(0.9, sum by (le, job) (rate(a_bucket{x=~"b|c", y!="{d}"}[$__rate_interval]))) > 2 * max(e)'
-    assert names_in(text) == ({"a_bucket", "e"}, {"le", "job", "x", "y"})
-
-
 def test_every_metric_exists(scrape_of_service: Scrape) -> None:
     """The dashboard, the rules and the pages use only metrics and labels of /metrics."""
     assert len(expressions()) > 20

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import subprocess
-import sys
 from dataclasses import fields
-from types import ModuleType
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 
-from app.codecs import base
 from app.config.settings import Settings, read_settings
 from app.protocol.errors import ConfigurationError
-from app.protocol.types import RequestInput
-from app.testing import serve
 from tests.kit.environments import ROOT
 from tests.kit.log_lines import Client
 from tests.kit.processes import Running, gunicorn
@@ -122,22 +115,3 @@ def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
         [*command, json.dumps({"inputs": [tensor]})], capture_output=True, check=True
     )
     return json.loads(done.stdout)
-
-
-def test_codec_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The PNG codec of the page decodes the pixels that it encoded, and the model of the page uses it."""
-    png, predict = ModuleType("app.png"), ModuleType("predict")
-    monkeypatch.setitem(sys.modules, "app.png", png)
-    exec(blocks("guides/codecs.md")[0], vars(png))
-    try:
-        exec(blocks("guides/codecs.md")[1], vars(predict))
-        with serve(predict, forms=["binary", "grpc"]) as infer:
-            assert infer(image=np.full((2, 3, 3), 7, np.uint8))["brightness"].tolist() == [7]
-        pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-        sent = base.input_codecs["png"].encode_input("image", pixels)
-        assert sent.data.item().startswith(b"\x89PNG")
-        in_json = RequestInput("image", "BYTES", data=[base64.b64encode(sent.data.item()).decode()])
-        for each in (sent, in_json):
-            np.testing.assert_array_equal(base.input_codecs["png"].decode_input(each), pixels)
-    finally:
-        del base.input_codecs["png"]
