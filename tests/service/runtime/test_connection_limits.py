@@ -41,23 +41,6 @@ def test_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
     assert len(calls) == 1000
 
 
-def test_connection_limit_closes_longest_idle(stack: ExitStack) -> None:
-    """At the limit of connections, the server accepts a new one, and closes the one that has been idle for longest."""
-    options = {"GUNICORN_CMD_ARGS": "--worker-connections 20"}
-    narrow = stack.enter_context(
-        gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, **options, **FEW)
-    )
-    clients = []
-    for _ in range(60):
-        clients.append(Client(narrow.http_port, stack))
-        clients[-1].send(SMALL)
-        assert clients[-1].read_response()[0] == 200
-    assert is_served(narrow)
-    assert clients[0].has_ended()
-    clients[-1].send(SMALL)
-    assert clients[-1].read_response()[0] == 200
-
-
 def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
     """If incomplete requests need more than 8 MiB, the slowest clients get status 408. The other requests complete."""
     service = gunicorn(

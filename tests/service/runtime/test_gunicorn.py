@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import json
-import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from email.utils import formatdate
 
 import pytest
 
 from tests.kit.processes import Running, gunicorn, wait_for
-from tests.service.runtime.commands import ROOT, start, tensor
+from tests.service.runtime.commands import ROOT, start
 
 
 @pytest.fixture(scope="module")
@@ -31,35 +28,6 @@ def connection(running: Running) -> Iterator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection(running.http, timeout=30)
     yield connection
     connection.close()
-
-
-@pytest.mark.parametrize("sizes", [[500_000], [10, 70_000, 300_000], [2**16] * 3], ids=str)
-@pytest.mark.parametrize("step", [3_000, 2**17, 2**22])
-def test_large_bodies_in_pieces(running: Running, sizes: list[int], step: int) -> None:
-    """B3: pipelined requests of any size, sent in pieces of any size, each get their own response."""
-    texts = [str(index) * size for index, size in enumerate(sizes)]
-    sent = b""
-    for text in texts:
-        body = json.dumps({"inputs": [tensor("x", text)]}).encode()
-        sent += (
-            b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-            % len(body)
-            + body
-        )
-    with (
-        socket.create_connection(("127.0.0.1", running.http_port), timeout=30) as sock,
-        ThreadPoolExecutor() as pool,
-    ):
-        pool.submit(
-            lambda: [
-                sock.sendall(sent[place : place + step]) for place in range(0, len(sent), step)
-            ]
-        )
-        responses = sock.makefile("rb")
-        for text in texts:
-            assert responses.readline().startswith(b"HTTP/1.1 200")
-            length = int(http.client.parse_headers(responses)["Content-Length"])
-            assert json.loads(responses.read(length))["outputs"][0]["data"] == [text]
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.1", "10.0.0.1,127.0.0.0/8", "*", "10.0.0.1", ""])

@@ -79,13 +79,6 @@ def test_invalid_setting_stops_startup(command: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_unavailable_address_stops_startup() -> None:
-    """Startup fails with an error that names HOST if the service cannot listen on this address."""
-    done = start("gunicorn", "app:create_app()", HOST="192.0.2.1")
-    assert done.returncode != 0
-    assert "Cannot start: HOST=192.0.2.1: " in done.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "environment"),
     [(["--preload"], {}), ([], {"GUNICORN_CMD_ARGS": "--preload"})],

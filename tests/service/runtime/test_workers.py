@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
-import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -68,51 +66,6 @@ def test_grpc_channel_keeps_its_worker() -> None:
         assert len(grpc_workers(service)) == 1
 
 
-def test_sigterm_completes_running_requests(tmp_path: Path) -> None:
-    """On SIGTERM, running REST and gRPC requests complete, and gunicorn exits with status 0."""
-    names = ["rest", "grpc"]
-    with (
-        gunicorn(ROOT, "tests.service.apps:waiting()", WORKERS=2) as service,
-        grpc.insecure_channel(service.grpc) as channel,
-        ThreadPoolExecutor() as pool,
-    ):
-        rest = pool.submit(
-            post_on_new_connection,
-            service,
-            {"inputs": [tensor("folder", str(tmp_path)), tensor("name", "rest")]},
-        )
-        inputs = [("folder", "BYTES", [1], [str(tmp_path)]), ("name", "BYTES", [1], ["grpc"])]
-        call = pool.submit(Grpc(channel).infer, inputs)
-        wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
-        service.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: "Handling signal: term" in service.log())
-        wait_for(lambda: not service.ready())
-        (tmp_path / "go").touch()
-        assert rest.result()[0] == 200
-        assert call.result().outputs["done"] == ("BYTES", [1], [b"grpc"])
-        assert service.process.wait(60) == 0
-
-
-def test_sighup_replaces_workers(tmp_path: Path) -> None:
-    """SIGHUP replaces the workers, and the new ones serve both protocols."""
-
-    def booted() -> set[str]:
-        return set(re.findall(r"Booting worker with pid: (\d+)", service.log()))
-
-    with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
-        before = booted()
-        service.process.send_signal(signal.SIGHUP)
-        wait_for(
-            lambda: (
-                len(booted()) == 2 * len(before)
-                and service.log().count("Worker exiting") == len(before)
-            )
-        )
-        assert post_on_new_connection(service, GOOD)[0] == 200
-        with grpc.insecure_channel(service.grpc) as channel:
-            assert Grpc(channel).infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
     """A client that does not close its side of a finished connection does not delay other clients."""
@@ -129,17 +82,6 @@ def test_unclosed_client_connections_delay_no_requests(threads: int) -> None:
             sock.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
         assert post_on_new_connection(service, GOOD)[0] == 200
-
-
-def test_closes_idle_connections() -> None:
-    """The server closes a connection that is idle for KEEPALIVE_SECONDS, before and after its first request."""
-    with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1, KEEPALIVE_SECONDS=1) as service:
-        for request in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"):
-            with socket.create_connection(("127.0.0.1", service.http_port), timeout=30) as sock:
-                sock.sendall(request)
-                response = b"".join(iter(lambda sock=sock: sock.recv(1000), b""))
-                assert response.startswith(b"HTTP/1.1 200 OK" if request else b"")
-                assert response.count(b"HTTP/1.1") == bool(request)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell")
@@ -173,30 +115,6 @@ def test_long_requests_run_concurrently(tmp_path: Path) -> None:
         assert service.ready()
         (tmp_path / "go").touch()
         assert [each.result()[0] for each in running] == [200, 200]
-
-
-def test_more_connections_than_threads() -> None:
-    """A few threads serve hundreds of persistent connections."""
-    request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-    with (
-        gunicorn(
-            ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_CONCURRENCY=2, MAX_QUEUE_SIZE=0
-        ) as service,
-        ExitStack() as held,
-    ):
-        socks = [
-            held.enter_context(
-                socket.create_connection(("127.0.0.1", service.http_port), timeout=30)
-            )
-            for _ in range(300)
-        ]
-        for _ in range(3):
-            for sock in socks:
-                sock.sendall(request)
-            for sock in socks:
-                response = b""
-                while not response.endswith(b'{"live":true}'):
-                    response += sock.recv(1000)
 
 
 def test_works_without_linux_features() -> None:
