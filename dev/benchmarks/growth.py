@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import ceil, floor, log10
+from math import floor, log10
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,7 @@ def repeated(case: Case, count: int) -> Case:
 @click.option(
     "--quick", is_flag=True, help="Measure every third point for one second. Takes two minutes."
 )
-@click.option(
-    "--output", type=Path, default=RESULTS, help="Directory for growth.json, .md and .png."
-)
+@click.option("--output", type=Path, default=RESULTS, help="Directory for growth.json and .md.")
 def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, output: Path) -> None:
     """Measure the time of a request by its size, and the rate by number of workers and concurrency.
 
@@ -175,7 +173,6 @@ def write(rows: list[dict[str, Any]], folder: Path) -> None:
     for section, found in sections.items():
         parts.append(f"## {TITLES[section]}\n\n{markdown(table(section, found))}")
     (folder / "growth.md").write_text("\n\n".join(parts) + "\n")
-    plot(sections, folder / "growth.png")
     click.echo("\n\n".join(parts))
 
 
@@ -205,44 +202,6 @@ def table(section: str, rows: list[dict[str, Any]]) -> list[list[str]]:
 def digits(value: float) -> str:
     """Return the number with three significant digits, or with all digits before the point."""
     return f"{value:,.{max(0, 2 - floor(log10(value)))}f}"
-
-
-def plot(sections: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(
-        ceil(len(sections) / 2),
-        2,
-        figsize=(9, 3.2 * ceil(len(sections) / 2)),
-        squeeze=False,
-        layout="constrained",
-    )
-    for axes in grid.ravel()[len(sections) :]:
-        axes.set_axis_off()
-    for axes, (section, rows) in zip(grid.ravel(), sections.items(), strict=False):
-        key = "p50" if section in EACH else "rate"
-        for way in dict.fromkeys(row["way"] for row in rows):
-            found = [row for row in rows if row["way"] == way]
-            axes.plot(
-                [row["at"] for row in found], [row[key] for row in found], marker=".", label=way
-            )
-        axes.set_title(TITLES[section], fontsize=9)
-        axes.set_xlabel(section.split()[0], fontsize=8)
-        axes.set_xscale("log")
-        if section in EACH:
-            axes.set_yscale("log")
-            axes.set_ylim(10 ** floor(log10(min(row["p50"] for row in rows))))
-            axes.yaxis.set_minor_formatter("")
-            axes.set_ylabel("ms, median of one connection", fontsize=8)
-        else:
-            axes.set_xticks([row["at"] for row in found], [str(row["at"]) for row in found])
-            axes.minorticks_off()
-            axes.set_ylim(0, 1.1 * max(row["rate"] for row in rows))
-            axes.set_ylabel(f"requests a second, {CONNECTIONS} connections", fontsize=8)
-        axes.tick_params(labelsize=8)
-        axes.legend(fontsize=7, loc="upper left" if section in EACH else "lower right")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ def echo() -> Flask:
     """Return a model that returns `x`, FP64 [1], as `y` after CHAOS_SECONDS. `x` is the deadline of the request.
 
     If CHAOS_NOTES is set, each request appends the seconds from its deadline to its start to that
-    file. load() fails if the file CHAOS_BROKEN exists, and waits while the file CHAOS_WAIT exists.
+    file.
     """
     seconds, notes = float(os.environ.get("CHAOS_SECONDS", 0)), os.environ.get("CHAOS_NOTES")
     file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if notes else None
@@ -31,16 +30,5 @@ def echo() -> Flask:
             time.sleep(seconds)
         return x
 
-    def load() -> None:
-        while exists("CHAOS_WAIT"):
-            time.sleep(0.05)
-        if exists("CHAOS_BROKEN"):
-            raise RuntimeError("broken")
-
     tensors = [MetadataTensor(name, "FP64", [1]) for name in "xy"]
-    return create_app(module=models.model(tensors[:1], tensors[1:], predict, load))
-
-
-def exists(variable: str) -> bool:
-    """Return True if the file in this environment variable exists."""
-    return variable in os.environ and Path(os.environ[variable]).exists()
+    return create_app(module=models.model(tensors[:1], tensors[1:], predict))

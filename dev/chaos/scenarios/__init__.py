@@ -6,8 +6,6 @@ from dev.chaos.scenarios.base import Options, Scenario
 from dev.chaos.scenarios.failures import freeze, kill, restarts
 from dev.chaos.scenarios.load_limits import deadlines, overload
 from dev.chaos.scenarios.replacement import (
-    broken_load,
-    repeated_sighup,
     rolling,
     rolling_busy,
     stop_busy_instance,
@@ -21,10 +19,8 @@ SCENARIOS = {
     for each in [
         rolling,
         rolling_busy,
-        repeated_sighup,
         stop_one_instance,
         stop_busy_instance,
-        broken_load,
         kill,
         freeze,
         restarts,
