@@ -67,15 +67,16 @@ def echoing() -> Iterator[Running]:
         yield running
 
 
-def check_client(python: Path, scripts: str, service: Running, echoing: Running) -> None:
-    targets = [*(service.http, service.grpc, "iris"), *(echoing.http, echoing.grpc, "conformance")]
-    assert run(python, CLIENTS / "run.py", scripts, *targets, **LOCAL) == "ok\n"
+def check_client(python: Path, scripts: str, *targets: tuple[Running, str]) -> None:
+    """Run the scripts of clients against each service with its model."""
+    words = [word for it, model in targets for word in (it.http, it.grpc, model)]
+    assert run(python, CLIENTS / "run.py", scripts, *words, **LOCAL) == "ok\n"
 
 
 @pytest.mark.parametrize("scripts", SCRIPTS)
-def test_client(scripts: str, service: Running, echoing: Running) -> None:
+def test_client(scripts: str, echoing: Running) -> None:
     """The client receives correct results and readable errors for every datatype, rank, form and compression."""
-    check_client(make_clients(), scripts, service, echoing)
+    check_client(make_clients(), scripts, (echoing, "conformance"))
 
 
 def test_python_call_of_page(service: Running, chromium: Browser) -> None:
@@ -177,7 +178,8 @@ def test_grpcurl_error(echoing: Running) -> None:
 
 def test_mlserver_stubs(service: Running, echoing: Running) -> None:
     """R6: MLServer's stubs read every response, except the metadata of a model with properties."""
-    check_client(make_mlserver(), "mlserver_grpc", service, echoing)
+    targets = (service, "iris"), (echoing, "conformance")
+    check_client(make_mlserver(), "mlserver_grpc", *targets)
 
 
 def head(name: str, datatype: str, array: np.ndarray) -> dict[str, Any]:

@@ -37,6 +37,9 @@ BINARY = {name: np.array([np.inf, -np.inf], array.dtype) for name, array in NAN.
     "bytes": np.array([b"\xff\xfe", b""], object)
 }
 
+# A shape that `pairs_in` does not accept.
+WRONG_PAIRS = np.ones((2, 3), np.float32)
+
 # Values of BF16 as FP32: the smallest, a rounded one and the largest. KServe and MLServer do not support BF16.
 BF16 = np.array([2.0**-133, -0.333984375, (2 - 2.0**-7) * 2.0**127], np.float32)
 BF16_BITS = BF16.view("<u2")[1::2]  # the upper halves

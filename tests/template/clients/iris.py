@@ -1,4 +1,4 @@
-"""Data for the model `iris`: flowers of known species, and checks of the outputs."""
+"""Data for the model `iris`: flowers of known species, and a check of their labels."""
 
 import numpy as np
 
@@ -8,9 +8,6 @@ CLASSES = [0, 2]  # the class with the highest probability for each flower
 
 # 100 rows: as JSON this is more than 1 KiB, and responses are compressed above this size.
 MANY = np.tile(FLOWERS, (50, 1))
-# One feature is missing.
-WRONG = np.ascontiguousarray(FLOWERS[:, :3])
-
 INPUT = ("features", "FP32", [-1, 4])
 OUTPUTS = [("label", "BYTES", [-1]), ("probabilities", "FP32", [-1, 3])]
 
@@ -21,17 +18,3 @@ def check_labels(labels, times: int = 1) -> None:
     assert labels.shape == (2 * times,), labels.shape
     texts = [label.decode() if isinstance(label, bytes) else label for label in labels]
     assert texts == SPECIES * times, texts
-
-
-def check_probabilities(probabilities, times: int = 1) -> None:
-    """Check `probabilities`, the output for FLOWERS repeated `times` times, as an array."""
-    assert probabilities.dtype == np.float32, probabilities.dtype
-    assert probabilities.shape == (2 * times, 3), probabilities.shape
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
-    assert probabilities.argmax(axis=1).tolist() == CLASSES * times, probabilities
-
-
-def check(labels, probabilities, times: int = 1) -> None:
-    """Check both outputs for FLOWERS repeated `times` times."""
-    check_labels(labels, times)
-    check_probabilities(probabilities, times)

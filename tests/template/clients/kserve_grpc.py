@@ -4,7 +4,6 @@ import asyncio
 
 import echo
 import grpc
-import iris
 import numpy as np
 from common import SECONDS, raises
 from kserve import InferenceGRPCClient, InferInput, InferRequest, InferResponse
@@ -23,10 +22,6 @@ def tensor(name: str, datatype: str, array: np.ndarray, raw: bool) -> InferInput
     return made
 
 
-def features(rows: np.ndarray, raw: bool) -> list[InferInput]:
-    return [tensor("features", "FP32", rows, raw)]
-
-
 def array(response: InferResponse, name: str) -> np.ndarray:
     return response.get_output_by_name(name).as_numpy()
 
@@ -41,37 +36,35 @@ async def check_server(client: InferenceGRPCClient, model: str) -> None:
     )
 
 
-async def check_metadata(address: str, model: str, tensors: set[str]) -> None:
+async def check_metadata(address: str, model: str) -> None:
     """Check that KServe's stubs, whose proto lacks some fields of the metadata, read the other fields."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = GRPCInferenceServiceStub(channel)
         metadata = await stub.ModelMetadata(ModelMetadataRequest(name=model), timeout=SECONDS)
     assert (metadata.name, list(metadata.versions)) == (model, ["1"]), metadata
-    assert {each.name for each in (*metadata.inputs, *metadata.outputs)} >= tensors, metadata
+    assert {each.name for each in metadata.inputs} >= {f"{name}_in" for name in echo.TENSORS}
 
 
-async def check_infer(client: InferenceGRPCClient, model: str) -> None:
-    """Check typed and raw requests with few and many rows, requested outputs and a version."""
+async def check_choices(client: InferenceGRPCClient, model: str) -> None:
+    """Check requested outputs, an id and a version, typed and raw."""
+    outputs = [RequestedOutput("pairs_out"), RequestedOutput("bytes_out", {"binary_data": True})]
     for raw in False, True:
-        for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
-            response = await client.infer(InferRequest(model, features(rows, raw), "flower-7"))
-            iris.check(array(response, "label"), array(response, "probabilities"), times)
-            assert (response.id, response.model_name) == ("flower-7", model), response
-            typed = [bool(output.data) for output in response.outputs]
-            assert typed == [not raw, not raw], "raw in gives raw out, typed in gives typed out"
+        inputs = [
+            tensor("bytes_in", "BYTES", echo.TENSORS["bytes"], raw),
+            tensor("pairs_in", "FP32", echo.TENSORS["pairs"], raw),
+        ]
         request = InferRequest(
-            model,
-            features(iris.FLOWERS, raw),
-            request_outputs=[
-                RequestedOutput("probabilities"),
-                RequestedOutput("label", {"binary_data": True}),
-            ],
-            model_version=response.model_version,
+            model, inputs, "flower-7", request_outputs=outputs, model_version="1"
         )
-        chosen = await client.infer(request)
-        assert [each.name for each in chosen.outputs] == ["probabilities", "label"], chosen
-        assert chosen.model_version == response.model_version != "", chosen
-        iris.check(array(chosen, "label"), array(chosen, "probabilities"))
+        response = await client.infer(request)
+        assert [each.name for each in response.outputs] == ["pairs_out", "bytes_out"], response
+        assert (response.id, response.model_name, response.model_version) == (
+            "flower-7",
+            model,
+            "1",
+        ), response
+        typed = [bool(output.data) for output in response.outputs]
+        assert typed == [not raw, not raw], "raw in gives raw out, typed in gives typed out"
 
 
 async def check_error(code: grpc.StatusCode, names: str, calling) -> None:
@@ -85,18 +78,13 @@ async def check_error(code: grpc.StatusCode, names: str, calling) -> None:
 async def check_errors(client: InferenceGRPCClient, model: str) -> None:
     """Check that each error names the problem, and that the channel can be used again."""
     for raw in False, True:
-        request = InferRequest(model, features(iris.WRONG, raw))
-        await check_error(grpc.StatusCode.INVALID_ARGUMENT, "features", client.infer(request))
-    lost = InferRequest("no-such-model", features(iris.FLOWERS, raw=True))
-    await check_error(grpc.StatusCode.NOT_FOUND, "no-such-model", client.infer(lost))
-    response = await client.infer(InferRequest(model, features(iris.FLOWERS, raw=True)))
-    iris.check(array(response, "label"), array(response, "probabilities"))
-
-
-async def check_iris(client: InferenceGRPCClient, model: str) -> None:
-    await check_server(client, model)
-    await check_infer(client, model)
-    await check_errors(client, model)
+        inputs = [tensor("pairs_in", "FP32", echo.WRONG_PAIRS, raw)]
+        for name, code, word in (
+            (model, grpc.StatusCode.INVALID_ARGUMENT, "pairs_in"),
+            ("no-such-model", grpc.StatusCode.NOT_FOUND, "no-such-model"),
+        ):
+            await check_error(code, word, client.infer(InferRequest(name, inputs)))
+    await check_echoed(client, model, {"pairs": echo.TENSORS["pairs"]}, raw=True)
 
 
 async def check_echoed(
@@ -133,18 +121,16 @@ async def check_failures(client: InferenceGRPCClient, model: str) -> None:
 
 async def check_echo(client: InferenceGRPCClient, model: str) -> None:
     await check_server(client, model)
+    await check_choices(client, model)
+    await check_errors(client, model)
     await check_tensors(client, model)
     await check_failures(client, model)
 
 
 async def check_all(address: str, model: str) -> None:
-    tensors = {
-        "iris": {"features", "label"},
-        "conformance": {f"{name}_in" for name in echo.TENSORS},
-    }
-    await check_metadata(address, model, tensors[model])
+    await check_metadata(address, model)
     async with InferenceGRPCClient(address, timeout=SECONDS) as client:
-        await {"iris": check_iris, "conformance": check_echo}[model](client, model)
+        await check_echo(client, model)
 
 
 def main(_http: str, address: str, model: str) -> None:

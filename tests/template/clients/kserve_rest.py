@@ -5,7 +5,6 @@ import itertools
 
 import echo
 import httpx
-import iris
 import numpy as np
 from common import raises
 from kserve import InferenceRESTClient, InferInput, InferRequest, InferResponse, RESTConfig
@@ -20,10 +19,6 @@ def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferIn
     return made
 
 
-def features(rows: np.ndarray, binary: bool) -> list[InferInput]:
-    return [tensor("features", "FP32", rows, binary)]
-
-
 def array(response: InferResponse, name: str) -> np.ndarray:
     return response.get_output_by_name(name).as_numpy()
 
@@ -36,46 +31,46 @@ async def check_server(client: InferenceRESTClient, url: str, model: str) -> Non
     assert await client.is_model_ready(url, "no-such-model") is False
 
 
-async def check_forms(client: InferenceRESTClient, url: str, model: str) -> None:
-    """Check JSON and binary inputs and outputs. httpx accepts compression, which applies to the JSON of many rows."""
-    for binary, binary_output in FORMS:
-        for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
-            request = InferRequest(
-                model,
-                features(rows, binary),
-                "flower-7",
-                parameters={"binary_data_output": binary_output},
-            )
-            headers: dict[str, str] = {}
-            response = await client.infer(url, request, model_name=model, response_headers=headers)
-            iris.check(array(response, "label"), array(response, "probabilities"), times)
-            assert (response.id, response.model_name) == ("flower-7", model), response
-            assert ("inference-header-content-length" in headers) is binary_output, headers
-            if times > 1 and not binary_output:
-                assert headers.get("content-encoding") in ("gzip", "deflate"), headers
-    nested = InferInput("features", list(iris.FLOWERS.shape), "FP32", data=iris.FLOWERS.tolist())
-    response = await client.infer(url, InferRequest(model, [nested]), model_name=model)
-    iris.check(array(response, "label"), array(response, "probabilities"))
-
-
 async def check_choices(client: InferenceRESTClient, url: str, model: str) -> None:
-    """Check requested outputs, each in its requested form, and a request that is a plain dict."""
-    outputs = [RequestedOutput("probabilities", {"binary_data": True}), RequestedOutput("label")]
-    request = InferRequest(model, features(iris.FLOWERS, binary=True), request_outputs=outputs)
+    """Check requested outputs, in their forms, nested data, and a request that is a plain dict.
+
+    httpx accepts compression, which applies to long JSON.
+    """
+    outputs = [RequestedOutput("pairs_out", {"binary_data": True}), RequestedOutput("bytes_out")]
+    inputs = [
+        tensor("bytes_in", "BYTES", echo.TENSORS["bytes"], binary=True),
+        tensor("pairs_in", "FP32", echo.TENSORS["pairs"], binary=True),
+    ]
+    request = InferRequest(model, inputs, "flower-7", request_outputs=outputs)
     response = await client.infer(url, request, model_name=model)
-    assert [each.name for each in response.outputs] == ["probabilities", "label"], response
-    iris.check(array(response, "label"), array(response, "probabilities"))
-    tensor = {
-        "name": "features",
-        "datatype": "FP32",
-        "shape": [2, 4],
-        "data": iris.FLOWERS.tolist(),
-    }
-    response = await client.infer(
-        url, {"inputs": [tensor], "outputs": [{"name": "label"}]}, model_name=model
-    )
-    assert [each.name for each in response.outputs] == ["label"], response
-    iris.check_labels(array(response, "label"))
+    assert [each.name for each in response.outputs] == ["pairs_out", "bytes_out"], response
+    assert (response.id, response.model_name) == ("flower-7", model), response
+    for binary_output in False, True:
+        fp32 = tensor("fp32_in", "FP32", echo.MANY["fp32"], binary=False)
+        parameters = {"binary_data_output": binary_output}
+        headers: dict[str, str] = {}
+        response = await client.infer(
+            url,
+            InferRequest(
+                model, [fp32], parameters=parameters, request_outputs=[RequestedOutput("fp32_out")]
+            ),
+            model_name=model,
+            response_headers=headers,
+        )
+        echo.check(array(response, "fp32_out"), echo.MANY["fp32"])
+        assert ("inference-header-content-length" in headers) is binary_output, headers
+        if not binary_output:
+            assert headers.get("content-encoding") in ("gzip", "deflate"), headers
+    pairs = echo.TENSORS["pairs"]
+    nested = InferInput("pairs_in", list(pairs.shape), "FP32", data=pairs.tolist())
+    plain = {"name": "pairs_in", "datatype": "FP32", "shape": [2, 2], "data": pairs.tolist()}
+    for request in (
+        InferRequest(model, [nested], request_outputs=[RequestedOutput("pairs_out")]),
+        {"inputs": [plain], "outputs": [{"name": "pairs_out"}]},
+    ):
+        response = await client.infer(url, request, model_name=model)
+        assert [each.name for each in response.outputs] == ["pairs_out"], response
+        echo.check(array(response, "pairs_out"), pairs)
 
 
 async def check_error(status: int, names: str, calling) -> None:
@@ -89,19 +84,11 @@ async def check_error(status: int, names: str, calling) -> None:
 async def check_errors(client: InferenceRESTClient, url: str, model: str) -> None:
     """Check that the client receives each error message, and that the connection can be used again."""
     for binary in False, True:
-        request = InferRequest(model, features(iris.WRONG, binary))
-        await check_error(400, "features", client.infer(url, request, model_name=model))
-    good = InferRequest(model, features(iris.FLOWERS, binary=True))
-    await check_error(404, "no-such-model", client.infer(url, good, model_name="no-such-model"))
-    response = await client.infer(url, good, model_name=model)
-    iris.check(array(response, "label"), array(response, "probabilities"))
-
-
-async def check_iris(client: InferenceRESTClient, url: str, model: str) -> None:
-    await check_server(client, url, model)
-    await check_forms(client, url, model)
-    await check_choices(client, url, model)
-    await check_errors(client, url, model)
+        wrong = InferRequest(model, [tensor("pairs_in", "FP32", echo.WRONG_PAIRS, binary)])
+        await check_error(400, "pairs_in", client.infer(url, wrong, model_name=model))
+        await check_error(404, "no-such", client.infer(url, wrong, model_name="no-such"))
+    pairs = {"pairs": echo.TENSORS["pairs"]}
+    await check_echoed(client, url, model, pairs, binary=True, binary_out=True)
 
 
 async def check_echoed(
@@ -160,6 +147,8 @@ async def check_failures(client: InferenceRESTClient, url: str, model: str) -> N
 
 async def check_echo(client: InferenceRESTClient, url: str, model: str) -> None:
     await check_server(client, url, model)
+    await check_choices(client, url, model)
+    await check_errors(client, url, model)
     await check_tensors(client, url, model)
     await check_special(client, url, model)
     await check_failures(client, url, model)
@@ -167,7 +156,7 @@ async def check_echo(client: InferenceRESTClient, url: str, model: str) -> None:
 
 async def check_all(url: str, model: str) -> None:
     async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
-        await {"iris": check_iris, "conformance": check_echo}[model](client, url, model)
+        await check_echo(client, url, model)
 
 
 def main(http: str, _grpc: str, model: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import echo
 import grpc
-import iris
 import numpy as np
 from common import SECONDS, raises
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -24,13 +23,8 @@ PROTO = Path(__file__).resolve().parents[3] / "protos" / "open_inference_grpc.pr
 SERVICE = "inference.GRPCInferenceService"
 TENSORS = {**echo.TENSORS, "bf16": echo.BF16_BITS}
 DTYPES = {echo.DATATYPES[name]: array.dtype for name, array in TENSORS.items()}
-# Datatypes in the metadata of each model, by the names of inputs and outputs.
-DECLARED = {
-    "iris": {name: datatype for name, datatype, _ in (iris.INPUT, *iris.OUTPUTS)},
-    "conformance": {
-        f"{name}_{end}": each for name, each in echo.DATATYPES.items() for end in ("in", "out")
-    },
-}
+# Datatypes in the metadata of the model, by the names of inputs and outputs.
+DECLARED = {f"{name}_{end}": each for name, each in echo.DATATYPES.items() for end in ("in", "out")}
 # The field of `contents` for each datatype. The others have raw contents only.
 CONTENTS = {
     "BOOL": "bool_contents",
@@ -80,10 +74,6 @@ def make_request(
     return request
 
 
-def make_iris_request(messages: Any, model: str, rows: np.ndarray, raw: bool, **fields: Any) -> Any:
-    return make_request(messages, model, {"features": ("FP32", rows)}, raw, **fields)
-
-
 def join(array: np.ndarray) -> bytes:
     """Return the elements of a BYTES tensor as raw data."""
     return b"".join(struct.pack("<I", len(each)) + each for each in array.ravel())
@@ -131,7 +121,7 @@ def check_server(stub: Any, messages: Any, model: str) -> str:
     metadata = stub.ModelMetadata(messages.ModelMetadataRequest(name=model), timeout=SECONDS)
     assert metadata.name == model, metadata
     found = {each.name: each.datatype for each in (*metadata.inputs, *metadata.outputs)}
-    assert found.items() >= DECLARED[model].items(), metadata
+    assert found.items() >= DECLARED.items(), metadata
     version = metadata.versions[0]
     assert stub.ModelReady(
         messages.ModelReadyRequest(name=model, version=version), timeout=SECONDS
@@ -143,24 +133,18 @@ def check_server(stub: Any, messages: Any, model: str) -> str:
     return version
 
 
-def check_infer(stub: Any, messages: Any, model: str, version: str) -> None:
-    """Check typed and raw requests with few and many rows, requested outputs, ids and versions."""
+def check_choices(stub: Any, messages: Any, model: str, version: str) -> None:
+    """Check the order of requested outputs, ids, versions and compression, typed and raw."""
+    sent = {name: echo.TENSORS[name] for name in ("fp32", "bytes")}
+    inputs = {f"{name}_in": (echo.DATATYPES[name], array) for name, array in sent.items()}
     for raw in False, True:
-        for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
-            request = make_iris_request(messages, model, rows, raw, id="flower-7")
-            response = stub.ModelInfer(request, timeout=SECONDS)
-            found = arrays(response, raw)
-            assert list(found) == ["label", "probabilities"], response
-            iris.check(found["label"], found["probabilities"], times)
-            assert (response.model_name, response.model_version) == (model, version), response
-            assert response.id == "flower-7", response
-        request = make_iris_request(messages, model, iris.FLOWERS, raw, model_version=version)
-        for name in "probabilities", "label":
+        request = make_request(messages, model, inputs, raw, id="flower-7", model_version=version)
+        for name in "bytes_out", "fp32_out":
             request.outputs.add(name=name)
         response = stub.ModelInfer(request, timeout=SECONDS, compression=grpc.Compression.Gzip)
-        found = arrays(response, raw)
-        assert list(found) == ["probabilities", "label"], response
-        iris.check(found["label"], found["probabilities"])
+        assert list(arrays(response, raw)) == ["bytes_out", "fp32_out"], response
+        assert (response.model_name, response.model_version) == (model, version), response
+        assert response.id == "flower-7", response
 
 
 def check_error(code: grpc.StatusCode, names: str, method: Any, request: Any) -> None:
@@ -174,22 +158,15 @@ def check_error(code: grpc.StatusCode, names: str, method: Any, request: Any) ->
 def check_errors(stub: Any, messages: Any, model: str) -> None:
     """Check that each error names the problem, and that the channel can be used again."""
     invalid, lost = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+    pairs, wrong = echo.TENSORS["pairs"], {"pairs_in": ("FP32", echo.WRONG_PAIRS)}
     for raw in False, True:
-        check_error(
-            invalid,
-            "features",
-            stub.ModelInfer,
-            make_iris_request(messages, model, iris.WRONG, raw),
-        )
-        check_error(
-            lost,
-            "no-such",
-            stub.ModelInfer,
-            make_iris_request(messages, "no-such", iris.FLOWERS, raw),
-        )
-    both = make_iris_request(messages, model, iris.FLOWERS, raw=False)
-    both.raw_input_contents.append(iris.FLOWERS.tobytes())
-    check_error(invalid, "features", stub.ModelInfer, both)
+        request = make_request(messages, model, wrong, raw)
+        check_error(invalid, "pairs_in", stub.ModelInfer, request)
+        request = make_request(messages, "no-such", wrong, raw)
+        check_error(lost, "no-such", stub.ModelInfer, request)
+    both = make_request(messages, model, {"pairs_in": ("FP32", pairs)}, raw=False)
+    both.raw_input_contents.append(pairs.tobytes())
+    check_error(invalid, "pairs_in", stub.ModelInfer, both)
     check_error(lost, "no-such", stub.ModelReady, messages.ModelReadyRequest(name="no-such"))
     check_error(
         lost,
@@ -197,11 +174,7 @@ def check_errors(stub: Any, messages: Any, model: str) -> None:
         stub.ModelMetadata,
         messages.ModelMetadataRequest(name=model, version="no-such"),
     )
-    response = stub.ModelInfer(
-        make_iris_request(messages, model, iris.FLOWERS, raw=True), timeout=SECONDS
-    )
-    found = arrays(response, raw=True)
-    iris.check(found["label"], found["probabilities"])
+    check_echoed(stub, messages, model, {"pairs": pairs}, raw=True)
 
 
 def check_health(channel: grpc.Channel) -> None:
@@ -237,14 +210,7 @@ def check_reflection(channel: grpc.Channel, messages: Any) -> None:
             assert ours == theirs, (name, ours, theirs)
 
 
-def check_iris(channel: grpc.Channel, stub: Any, messages: Any, model: str, version: str) -> None:
-    check_infer(stub, messages, model, version)
-    check_errors(stub, messages, model)
-    check_health(channel)
-    check_reflection(channel, messages)
-
-
-def check_echo(_: grpc.Channel, stub: Any, messages: Any, model: str, _version: str) -> None:
+def check_tensors(stub: Any, messages: Any, model: str) -> None:
     """Check each datatype, rank, empty tensor and value without a JSON form, separately and in one request."""
     for tensors in TENSORS, echo.EMPTY, echo.NAN, echo.BINARY:
         for group in [{name: array} for name, array in tensors.items()] + [tensors]:
@@ -274,6 +240,8 @@ def main(_http: str, address: str, model: str) -> None:
     with grpc.insecure_channel(address) as channel:
         stub = stubs.GRPCInferenceServiceStub(channel)
         version = check_server(stub, messages, model)
-        {"iris": check_iris, "conformance": check_echo}[model](
-            channel, stub, messages, model, version
-        )
+        check_choices(stub, messages, model, version)
+        check_errors(stub, messages, model)
+        check_health(channel)
+        check_reflection(channel, messages)
+        check_tensors(stub, messages, model)

@@ -8,7 +8,6 @@ from typing import Any
 
 import echo
 import grpc
-import iris
 import numpy as np
 from common import SECONDS, Blocking, raises
 from tritonclient.grpc import (
@@ -29,10 +28,6 @@ def tensor(name: str, datatype: str, array: np.ndarray) -> InferInput:
     made = InferInput(name, list(array.shape), datatype)
     made.set_data_from_numpy(array)
     return made
-
-
-def features(rows: np.ndarray) -> list[InferInput]:
-    return [tensor("features", "FP32", rows)]
 
 
 def requested(*names: str) -> list[InferRequestedOutput]:
@@ -143,71 +138,9 @@ def check_absent(client: Client, model: str) -> None:
     check_error("UNIMPLEMENTED", "", client.load_model, model)
     for call in client.get_log_settings, client.get_system_shared_memory_status:
         check_error("UNIMPLEMENTED", "", call)
-    shared = InferInput("features", [1, 4], "FP32")
-    shared.set_shared_memory("region", 16)
-    check_error("INVALID_ARGUMENT", "features", client.infer, model, [shared])
-
-
-def check_infer(client: Client, model: str, version: str) -> None:
-    """Check few and many rows, requested outputs, ids, versions and unknown parameters."""
-    for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
-        result = client.infer(model, features(rows), client_timeout=SECONDS)
-        iris.check(result.as_numpy("label"), result.as_numpy("probabilities"), times)
-        assert len(result.get_response().raw_output_contents) == 2
-    inputs = features(iris.FLOWERS)
-    result = client.infer(
-        model, inputs, outputs=requested("probabilities", "label"), client_timeout=SECONDS
-    )
-    assert [each.name for each in result.get_response().outputs] == ["probabilities", "label"]
-    iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-    result = client.infer(model, inputs, outputs=requested("label"), client_timeout=SECONDS)
-    iris.check_labels(result.as_numpy("label"))
-    assert result.as_numpy("probabilities") is None
-    response = client.infer(
-        model,
-        inputs,
-        version,
-        request_id="flower-7",
-        sequence_id="a-sequence",
-        sequence_start=True,
-        priority=1,
-        timeout=10_000_000,
-        parameters={"colour": "blue", "petals": 5, "height": 0.5, "wild": True},
-        headers={"colour": "blue"},
-        client_timeout=SECONDS,
-    ).get_response()
-    assert (response.model_name, response.model_version, response.id) == (
-        model,
-        version,
-        "flower-7",
-    ), response
-
-
-def check_errors(client: Client, model: str) -> None:
-    """Check that each error names the problem, and that the channel can be used again."""
-    good = features(iris.FLOWERS)
-    check_error("INVALID_ARGUMENT", "features", client.infer, model, features(iris.WRONG))
-    check_error(
-        "INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=requested("petals")
-    )
-    check_error("NOT_FOUND", "no-such-model", client.infer, "no-such-model", good)
-    check_error("NOT_FOUND", "no-such-version", client.infer, model, good, "no-such-version")
-    for call in client.get_model_metadata, client.get_model_config, client.is_model_ready:
-        check_error("NOT_FOUND", "no-such-model", call, "no-such-model")
-    result = client.infer(model, good, client_timeout=SECONDS)
-    iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-
-
-def check_iris(client: Client, model: str) -> None:
-    metadata = client.get_model_metadata(model, client_timeout=SECONDS)
-    assert [describe(each) for each in (*metadata.inputs, *metadata.outputs)] == [
-        iris.INPUT,
-        *iris.OUTPUTS,
-    ], metadata
-    version = check_server(client, model)
-    check_absent(client, model)
-    check_infer(client, model, version)
-    check_errors(client, model)
+    shared = InferInput("fp32_in", [3], "FP32")
+    shared.set_shared_memory("region", 12)
+    check_error("INVALID_ARGUMENT", "fp32_in", client.infer, model, [shared])
 
 
 def echo_call(model: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -220,6 +153,45 @@ def echo_call(model: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
 def check_echoed(result: Any, tensors: dict[str, np.ndarray]) -> None:
     for name, array in tensors.items():
         echo.check(result.as_numpy(f"{name}_out"), array)
+
+
+def check_choices(client: Client, model: str, version: str) -> None:
+    """Check the order of requested outputs, request ids, versions and unknown parameters."""
+    call = echo_call(model, {name: echo.TENSORS[name] for name in ("fp32", "bytes")})
+    response = client.infer(
+        **call | {"outputs": requested("bytes_out", "fp32_out")},
+        model_version=version,
+        request_id="flower-7",
+        sequence_id="a-sequence",
+        sequence_start=True,
+        priority=1,
+        timeout=10_000_000,
+        parameters={"colour": "blue", "petals": 5, "height": 0.5, "wild": True},
+        headers={"colour": "blue"},
+    ).get_response()
+    assert [each.name for each in response.outputs] == ["bytes_out", "fp32_out"]
+    assert len(response.raw_output_contents) == 2
+    assert (response.model_name, response.model_version, response.id) == (
+        model,
+        version,
+        "flower-7",
+    ), response
+
+
+def check_errors(client: Client, model: str) -> None:
+    """Check that each error names the problem, and that the channel can be used again."""
+    good = [tensor("pairs_in", "FP32", echo.TENSORS["pairs"])]
+    wrong = [tensor("pairs_in", "FP32", echo.WRONG_PAIRS)]
+    check_error("INVALID_ARGUMENT", "pairs_in", client.infer, model, wrong)
+    check_error(
+        "INVALID_ARGUMENT", "petals", client.infer, model, good, outputs=requested("petals")
+    )
+    check_error("NOT_FOUND", "no-such-model", client.infer, "no-such-model", good)
+    check_error("NOT_FOUND", "no-such-version", client.infer, model, good, "no-such-version")
+    for call in client.get_model_metadata, client.get_model_config, client.is_model_ready:
+        check_error("NOT_FOUND", "no-such-model", call, "no-such-model")
+    result = client.infer(model, good, client_timeout=SECONDS)
+    check_echoed(result, {"pairs": echo.TENSORS["pairs"]})
 
 
 def check_tensors(client: Client, model: str) -> None:
@@ -272,7 +244,10 @@ def check_failures(client: Client, model: str) -> None:
 
 
 def check_echo(client: Client, model: str) -> None:
-    check_server(client, model)
+    version = check_server(client, model)
+    check_absent(client, model)
+    check_choices(client, model, version)
+    check_errors(client, model)
     check_tensors(client, model)
     check_bf16(client, model)
     check_compression(client, model)
@@ -283,4 +258,4 @@ def check_echo(client: Client, model: str) -> None:
 def main(_http: str, address: str, model: str) -> None:
     for make in InferenceServerClient, partial(Blocking, AioClient):
         with make(address) as client:
-            {"iris": check_iris, "conformance": check_echo}[model](client, model)
+            check_echo(client, model)

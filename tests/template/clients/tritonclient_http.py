@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import echo
-import iris
 import numpy as np
 from common import Blocking, raises
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
@@ -25,10 +24,6 @@ def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferIn
     made = InferInput(name, list(array.shape), datatype)
     made.set_data_from_numpy(array, binary_data=binary)
     return made
-
-
-def features(rows: np.ndarray, binary: bool) -> list[InferInput]:
-    return [tensor("features", "FP32", rows, binary)]
 
 
 def requested(**binary: bool) -> list[InferRequestedOutput]:
@@ -132,84 +127,9 @@ def check_absent(client: Client, model: str) -> None:
     check_error("404", "path not found", client.load_model, model)
     check_error("404", "path not found", client.get_log_settings)
     check_error("404", "path not found", client.get_system_shared_memory_status)
-    shared = InferInput("features", [1, 4], "FP32")
-    shared.set_shared_memory("region", 16)
+    shared = InferInput("fp32_in", [3], "FP32")
+    shared.set_shared_memory("region", 12)
     check_error("400", "data", client.infer, model, [shared])
-
-
-def check_forms(client: Client, model: str) -> None:
-    """Check every combination of JSON and binary for the input and each output."""
-    for binary, label, probabilities in itertools.product([False, True], repeat=3):
-        outputs = requested(label=label, probabilities=probabilities)
-        result = client.infer(model, features(iris.FLOWERS, binary), outputs=outputs)
-        iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-        assert is_binary(result, "label") is label
-        assert is_binary(result, "probabilities") is probabilities
-    for binary in False, True:
-        result = client.infer(model, features(iris.FLOWERS, binary))
-        iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-        assert is_binary(result, "label"), "without outputs, tritonclient sends binary_data_output"
-
-
-def check_choices(client: Client, model: str, version: str) -> None:
-    """Check requested outputs and their order, request ids, versions and unknown parameters."""
-    unknown = {"colour": "blue", "petals": 5, "height": 0.5, "wild": True}
-    for binary in False, True:
-        inputs = features(iris.FLOWERS, binary)
-        result = client.infer(model, inputs, outputs=requested(probabilities=binary))
-        iris.check_probabilities(result.as_numpy("probabilities"))
-        assert result.as_numpy("label") is None
-        result = client.infer(model, inputs, outputs=requested(probabilities=binary, label=binary))
-        assert [each["name"] for each in result.get_response()["outputs"]] == [
-            "probabilities",
-            "label",
-        ]
-        iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-        response = client.infer(
-            model,
-            inputs,
-            version,
-            request_id="flower-7",
-            sequence_id="a-sequence",
-            sequence_start=True,
-            priority=1,
-            timeout=10_000_000,
-            parameters=unknown,
-        ).get_response()
-        assert (response["model_name"], response["model_version"], response["id"]) == (
-            model,
-            version,
-            "flower-7",
-        )
-        assert "id" not in client.infer(model, inputs).get_response()
-
-
-def check_errors(client: Client, model: str) -> None:
-    """Check that each error names the problem, and that the connection can be used again."""
-    good = features(iris.FLOWERS, binary=True)
-    for binary in False, True:
-        check_error("400", "features", client.infer, model, features(iris.WRONG, binary))
-    check_error("400", "petals", client.infer, model, good, outputs=requested(petals=True))
-    check_error("404", "no-such-model", client.infer, "no-such-model", good)
-    check_error("404", "no-such-version", client.infer, model, good, "no-such-version")
-    check_error("404", "no-such-model", client.get_model_metadata, "no-such-model")
-    check_error("404", "no-such-model", client.get_model_config, "no-such-model")
-    result = client.infer(model, good)
-    iris.check(result.as_numpy("label"), result.as_numpy("probabilities"))
-
-
-def check_iris(client: Client, model: str) -> None:
-    metadata = client.get_model_metadata(model)
-    tensors = [
-        (each["name"], each["datatype"], each["shape"])
-        for each in metadata["inputs"] + metadata["outputs"]
-    ]
-    assert tensors == [iris.INPUT, *iris.OUTPUTS], metadata
-    version = check_server(client, model)
-    check_absent(client, model)
-    check_forms(client, model)
-    check_choices(client, model, version)
-    check_errors(client, model)
 
 
 def echo_call(
@@ -254,6 +174,46 @@ def check_bf16(client: Client, model: str) -> None:
             {"bf16": array},
             binary_out,
         )
+
+
+def check_choices(client: Client, model: str, version: str) -> None:
+    """Check the order of requested outputs, request ids, versions and unknown parameters."""
+    sent = {name: echo.TENSORS[name] for name in ("fp32", "bytes")}
+    for binary in False, True:
+        call = echo_call(model, sent, binary, binary) | {
+            "outputs": requested(bytes_out=binary, fp32_out=binary)
+        }
+        response = client.infer(
+            **call,
+            model_version=version,
+            request_id="flower-7",
+            sequence_id="a-sequence",
+            sequence_start=True,
+            priority=1,
+            timeout=10_000_000,
+            parameters={"colour": "blue", "petals": 5, "height": 0.5, "wild": True},
+        ).get_response()
+        assert [each["name"] for each in response["outputs"]] == ["bytes_out", "fp32_out"]
+        assert (response["model_name"], response["model_version"], response["id"]) == (
+            model,
+            version,
+            "flower-7",
+        )
+        assert "id" not in client.infer(**call).get_response()
+
+
+def check_errors(client: Client, model: str) -> None:
+    """Check that each error names the problem, and that the connection can be used again."""
+    good = [tensor("pairs_in", "FP32", echo.TENSORS["pairs"], binary=True)]
+    for binary in False, True:
+        wrong = [tensor("pairs_in", "FP32", echo.WRONG_PAIRS, binary)]
+        check_error("400", "pairs_in", client.infer, model, wrong)
+    check_error("400", "petals", client.infer, model, good, outputs=requested(petals=True))
+    check_error("404", "no-such-model", client.infer, "no-such-model", good)
+    check_error("404", "no-such-version", client.infer, model, good, "no-such-version")
+    check_error("404", "no-such-model", client.get_model_metadata, "no-such-model")
+    check_error("404", "no-such-model", client.get_model_config, "no-such-model")
+    check_echoed(client.infer(model, good), {"pairs": echo.TENSORS["pairs"]})
 
 
 def check_mixed(client: Client, model: str) -> None:
@@ -318,7 +278,10 @@ def check_failures(client: Client, model: str) -> None:
 
 
 def check_echo(client: Client, model: str) -> None:
-    check_server(client, model)
+    version = check_server(client, model)
+    check_absent(client, model)
+    check_choices(client, model, version)
+    check_errors(client, model)
     check_tensors(client, model)
     check_bf16(client, model)
     check_mixed(client, model)
@@ -331,4 +294,4 @@ def check_echo(client: Client, model: str) -> None:
 def main(address: str, _grpc: str, model: str) -> None:
     for make in partial(InferenceServerClient, concurrency=4), partial(Blocking, AioClient):
         with make(address) as client:
-            {"iris": check_iris, "conformance": check_echo}[model](client, model)
+            check_echo(client, model)
