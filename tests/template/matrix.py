@@ -11,91 +11,32 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import click
 
 ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / ".cache" / "matrix"
 FRAMEWORKS = json.loads((ROOT / "cookiecutter.json").read_text())["framework"]
 PYTHONS = ["python3.11", "python3.12", "python3.13", "python3.14"]
 NAMES = ["Plain", 'it\'s "quoted" \\ $(id) `id` {x} %s', "Żółć 🌷 日本", "class"]
 
 
-@dataclass
-class Cell:
-    """A project of the matrix and its result."""
-
-    framework: str
-    python: str
-    name: str
-    failed: str = ""
-    seconds: float = 0
-
-    def run(self, tests: str) -> str:
-        """Generate the project, run `make lint test` and return the output."""
-        with tempfile.TemporaryDirectory() as folder:
-            answers = [
-                f"project_name={self.name}",
-                "project_slug=made",
-                f"framework={self.framework}",
-            ]
-            steps = {
-                "bake": [
-                    sys.executable,
-                    "-m",
-                    "cookiecutter",
-                    str(ROOT),
-                    "--no-input",
-                    "-o",
-                    folder,
-                    *answers,
-                ],
-                "install": ["make", "-C", f"{folder}/made", f"PYTHON={self.python}", ".venv/.dev"],
-                "lint": ["make", "-C", f"{folder}/made", "lint"],
-                "test": ["make", "-C", f"{folder}/made", "test", f"ARGS={tests}"],
-            }
-            start, output = time.monotonic(), ""
-            for step, command in steps.items():
-                environment = {
-                    **os.environ,
-                    "HOME": folder,
-                    "PIP_CACHE_DIR": str(ROOT / ".cache" / "pip"),
-                }
-                done = subprocess.run(
-                    command,
-                    env=environment,
-                    text=True,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                )
-                output += done.stdout
-                if done.returncode:
-                    self.failed = step
-                    break
-            self.seconds = time.monotonic() - start
-        return output
-
-
-def name(framework: str, python: str) -> str:
-    """Return a project name that depends only on the cell. Every framework and every Python gets every name."""
+def passes(framework: str, python: str, tests: str) -> bool:
+    """Generate a project, run `make lint test` in it, and write the output to LOGS."""
     order = PYTHONS.index(python) if python in PYTHONS else 0
-    return NAMES[(FRAMEWORKS.index(framework) + order) % len(NAMES)]
-
-
-def table(cells: list[Cell]) -> str:
-    rows = [("framework", "python", "project", "result", "seconds")]
-    rows += [
-        (each.framework, each.python, each.name, each.failed or "ok", f"{each.seconds:.0f}")
-        for each in cells
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
-        for row in rows
-    )
+    name = NAMES[(FRAMEWORKS.index(framework) + order) % len(NAMES)]
+    log = LOGS / f"{framework}-{python}.txt"
+    with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
+        answers = [f"project_name={name}", "project_slug=made", f"framework={framework}"]
+        bake = [sys.executable, "-m", "cookiecutter", ROOT, "--no-input", "-o", folder, *answers]
+        make = ["make", "-C", f"{folder}/made", f"PYTHON={python}", f"ARGS={tests}"]
+        environment = {**os.environ, "HOME": folder, "PIP_CACHE_DIR": str(LOGS.with_name("pip"))}
+        return not any(
+            subprocess.run(command, env=environment, stdout=output, stderr=output).returncode
+            for command in (bake, [*make, ".venv/.dev", "lint", "test"])
+        )
 
 
 @click.command(help=__doc__)
@@ -107,18 +48,15 @@ def table(cells: list[Cell]) -> str:
 )
 @click.option("--tests", default="", help="A test file of the project. [default: all]")
 def main(frameworks: tuple[str, ...], pythons: tuple[str, ...], tests: str) -> None:
-    cells = [Cell(*pair, name(*pair)) for pair in product(frameworks, pythons)]
-    logs = ROOT / ".cache" / "matrix"
-    shutil.rmtree(logs, ignore_errors=True)
-    logs.mkdir(parents=True)
-    with click.progressbar(
-        cells, label="matrix", item_show_func=lambda cell: cell and cell.framework
-    ) as bar:
-        for cell in bar:
-            (logs / f"{cell.framework}-{cell.python}.txt").write_text(cell.run(tests))
-    click.echo(table(cells))
-    if any(cell.failed for cell in cells):
-        sys.exit(f"what each printed is in {logs}")
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
+    has_failed = False
+    for framework, python in product(frameworks, pythons):
+        has_passed = passes(framework, python, tests)
+        has_failed |= not has_passed
+        click.echo(f"{framework} {python}: {'ok' if has_passed else 'failed'}")
+    if has_failed:
+        sys.exit(f"The outputs are in {LOGS}")
 
 
 if __name__ == "__main__":

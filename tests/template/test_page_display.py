@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import struct
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from app.protocol.types import MetadataTensor
 from tests.kit import models
 
 from .page import Open, Serve, check, predict
-from .screenshot import WIDTH, take_picture
 
 
 def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
@@ -132,27 +129,6 @@ def test_accessibility(visit: Open, all_kinds: str, columns: str) -> None:
     page.get_by_role("button", name="Predict").click()
     expect(page.get_by_role("alert")).to_have_text('number: "many" is not a number.')
     check(page)
-
-
-def test_picture_contains_the_response(
-    chromium: Browser, visit: Open, all_kinds: str, tmp_path: Path
-) -> None:
-    """The picture for the README extends from the top of the page, past the response, to the charts."""
-    take_picture(chromium, all_kinds, picture := tmp_path / "page.png")
-    page = visit(all_kinds, viewport={"width": WIDTH, "height": 100})
-    predict(page)
-    expect(page.locator("#traffic")).to_be_visible()
-    response, charts = (page.locator(each).bounding_box() for each in ("#outputs", "#traffic"))
-    width, height = png_size(picture)
-    assert (width, height) == (WIDTH, pytest.approx(charts["y"] + page.evaluate("scrollY"), abs=1))
-    assert height >= response["y"] + response["height"] + page.evaluate("scrollY")
-
-
-def png_size(file: Path) -> tuple[int, int]:
-    """Return the width and height in the header of a PNG image."""
-    signature, width, height = struct.unpack(">8s8xII", file.read_bytes()[:24])
-    assert signature == b"\x89PNG\r\n\x1a\n"
-    return width, height
 
 
 def test_charts_show_rate_and_latency(visit: Open, all_kinds: str) -> None:

@@ -182,6 +182,16 @@ def milliseconds(response: tuple[int, dict[str, str], bytes]) -> int:
     return json.loads(response[2])["outputs"][0]["data"][0]
 
 
+@pytest.mark.parametrize("end", [b"x\r\n", b"0\r\nno colon\r\n\r\n"])
+def test_rejects_malformed_unread_body(running: Running, stack: ExitStack, end: bytes) -> None:
+    """R20: the server rejects a request with a malformed body, even if no route reads it, and closes the connection."""
+    client = Client(running.http_port, stack)
+    head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    client.send(head + b"1\r\ny\r\n" + end + SMALL)
+    assert client.read_response()[0] == 400
+    assert client.has_ended()
+
+
 @pytest.mark.parametrize("extra", [0, 1])
 def test_size_limit_of_chunked_body(running: Running, stack: ExitStack, extra: int) -> None:
     """MAX_REQUEST_BYTES limits the data of a chunked body. The size of the chunk headers does not count."""
