@@ -220,13 +220,15 @@ def test_rejects_invalid_version(project: Path) -> None:
 def test_version_changes_only_the_service(project: Path) -> None:
     """`make version` does not change equal version numbers of Kubernetes or in examples."""
     chart, readme = project / "deploy/helm/Chart.yaml", project / "README.md"
-    for version in ("1.25.0", "1.2.3", "1.2.4-rc1", "1.2.4-rc.2", "1.26.0"):
+    # 0.0.1 is a part of 127.0.0.1.
+    for version in ("1.25.0", "1.2.3", "1.2.4-rc1", "1.2.4-rc.2", "0.0.1", "1.26.0"):
         assert make(project, "version", f"VERSION={version}").returncode == 0
         assert (
             f'\nversion: {version}\nappVersion: "{version}"\nkubeVersion: ">=1.25.0-0"\n'
             in chart.read_text()
         )
         assert "`make version VERSION=1.2.3`" in readme.read_text()
+        assert "127.0.0.1:8080" in readme.read_text()
         assert f"open-inference-service:{version} .\n" in readme.read_text()
         assert (
             f"open-inference-service:{version}\n"

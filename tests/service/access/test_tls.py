@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 
 from app.config.settings import read_settings
@@ -22,36 +21,15 @@ from app.config.tls import server_context
 from app.protocol.errors import ConfigurationError
 from app.protocol.types import InferenceRequest, RequestInput
 from grpc_service import messages
-from grpc_service.converters import write_request
 from tests.kit.processes import Running, wait_for
 from tests.service.access.secure_client import (
     INFER,
-    LARGE,
-    MODEL_INFER,
     ROOT,
     Client,
     Files,
     call,
-    numbers,
-    send_request,
     serve,
 )
-
-
-def test_large_messages_over_tls(client_with_key: Client) -> None:
-    """Requests and responses of several MiB pass through TLS on a persistent connection."""
-    with closing(client_with_key.connect()) as connection, client_with_key.channel() as channel:
-        for count in (1, LARGE, 3000):
-            body, headers = numbers(count).to_http()
-            status, response = send_request(
-                connection, "POST", INFER, body, {**headers, **client_with_key.headers}
-            )
-            assert status == 200
-            assert response[""].endswith(np.arange(count, dtype="f4").tobytes())
-            assert (
-                call(channel, MODEL_INFER, write_request(numbers(count)), client_with_key.headers)
-                == "OK"
-            )
 
 
 def test_rejects_connections_without_tls(service: Running, client_with_key: Client) -> None:
