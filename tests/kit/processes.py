@@ -141,15 +141,7 @@ def gunicorn(
     `environment` has settings such as WORKERS=2. By default, there is one worker. The service stops without a drain,
     and must exit with status 0.
     """
-    http_port, grpc_port = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http_port,
-        "GRPC_PORT": grpc_port,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-        "WORKERS": 1,
-        **environment,
-    }
+    settings = local_settings(WORKERS=1) | environment
     count = int(settings["WORKERS"] or 1)  # an empty variable counts as unset
 
     def are_ready(running: Running) -> bool:
@@ -161,6 +153,18 @@ def gunicorn(
         yield running
     code = running.process.returncode
     assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"
+
+
+def local_settings(**settings: Any) -> dict[str, Any]:
+    """Return settings for free ports of 127.0.0.1 and a stop without a drain, and `settings`."""
+    http_port, grpc_port = free_ports(2)
+    return {
+        "HOST": "127.0.0.1",
+        "HTTP_PORT": http_port,
+        "GRPC_PORT": grpc_port,
+        "SHUTDOWN_DELAY_SECONDS": 0,
+        **settings,
+    }
 
 
 @contextmanager

@@ -24,13 +24,13 @@ OTHER = json.dumps({"outputs": [{"data": [-1]}]})
 
 
 def test_short_run_passes() -> None:
-    """A short run of the scenarios `rolling` and `deadlines` passes."""
+    """A short run of the scenarios `rolling` and `stop_one_instance` passes."""
     output = run(
         sys.executable,
         "-m",
         "dev.chaos",
         "rolling",
-        "deadlines",
+        "stop_one_instance",
         "--seconds",
         "1",
         PYTHONPATH=str(ROOT),

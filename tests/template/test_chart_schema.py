@@ -89,6 +89,16 @@ REFUSED_BY_SCHEMA = [
     ({"canary": {"image": {"repository": "other"}}}, "repository"),
     ({"canary": {"config": {"MODEL_VERSION": 2}}}, "canary.config.MODEL_VERSION"),
     ({"canary": {"model": {"subPath": "2"}}}, "subPath"),
+    *(
+        ({"monitoring": values}, next(iter(values)))
+        for values in (
+            {"serviceMonitor": {"enabled": "yes"}},
+            {"serviceMonitor": {"interval": "often"}},
+            {"serviceMonitor": {"endpoint": {"path": "/"}}},
+            {"rules": {"label": {}}},
+            {"dashboard": {"labels": {"a": 1}}},
+        )
+    ),
     *(({"model": {each: None}}, each) for each in ("persistentVolumeClaim", "initContainer")),
 ]
 RENAMED = [

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -258,23 +257,3 @@ def test_dashboard_belongs_to_release(render: Render) -> None:
     uid = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
     assert file == f"{name}.json"
     assert json.loads(text) == {**dashboard(), "title": name, "uid": uid}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"serviceMonitor": {"enabled": "yes"}},
-        {"serviceMonitor": {"interval": "often"}},
-        {"serviceMonitor": {"endpoint": {"path": "/"}}},
-        {"rules": {"label": {}}},
-        {"dashboard": {"labels": {"a": 1}}},
-    ],
-    ids=json.dumps,
-)
-def test_schema_rejects_invalid_values(helm: Helm, tmp_path: Path, values: dict[str, Any]) -> None:
-    """An invalid value is rejected with an error that names it."""
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps({"monitoring": values}))
-    done = helm("template", "demo", CHART, "--values", file)
-    assert done.returncode != 0
-    assert next(iter(values)) in done.stderr

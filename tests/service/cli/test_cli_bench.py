@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,6 @@ from tests.kit.processes import Running, free_ports, gunicorn
 
 ROOT = Path(__file__).parents[3]
 QUICK = ["--seconds", "1", "--warm-up", "0", "--concurrency", "2"]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with gunicorn(
-        ROOT, "tests.service.table_apps:rows()", FOLDER=tmp_path_factory.mktemp("model")
-    ) as running:
-        yield running
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import trustme
 from click.testing import CliRunner
 
 from app.cli import main
-from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.kit.processes import Running, free_ports, gunicorn, local_settings, started, wait_for
 from tests.service.cli.tables import ROOT, ROWS, WANTED, Infer, grpc_at, read_csv, write_csv
 
 
@@ -184,18 +184,11 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
 
 def test_service_restart_loses_no_row(tmp_path: Path) -> None:
     """No row is lost if the service restarts during a job."""
-    http, grpc = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http,
-        "GRPC_PORT": grpc,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-        "FOLDER": tmp_path,
-    }
+    settings = local_settings(FOLDER=tmp_path)
     command = [sys.executable, "-m", "gunicorn", "tests.service.table_apps:rows()"]
     out, count = tmp_path / "out.csv", 50_000
     with started(command, ROOT, settings):
-        process = infer_stdin(f"http://127.0.0.1:{http}", out, "--retries", "20")
+        process = infer_stdin(f"http://127.0.0.1:{settings['HTTP_PORT']}", out, "--retries", "20")
         assert process.stdin
         process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, count))
     with started(command, ROOT, settings):

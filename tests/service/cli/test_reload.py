@@ -14,7 +14,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kit.processes import Running, free_ports, started, stop_new_service, wait_for, workers
+from tests.kit.processes import (
+    Running,
+    local_settings,
+    started,
+    stop_new_service,
+    wait_for,
+    workers,
+)
 from tests.kit.projects import PREDICT, command, edit, make_project
 
 LAST_LINE = len(PREDICT.splitlines())
@@ -25,15 +32,7 @@ def serving(
     project: Path, *options: str, folder: Path | None = None, **environment: Any
 ) -> Iterator[Running]:
     """Run `serve` with the options. It exits with 0 on SIGTERM."""
-    http_port, grpc_port = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http_port,
-        "GRPC_PORT": grpc_port,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-        **environment,
-    }
-    settings["PYTHONPATH"] = project
+    settings = local_settings(**environment, PYTHONPATH=project)
     with started(
         [sys.executable, "-m", "app", "serve", *options], folder or project, settings
     ) as running:

@@ -16,7 +16,7 @@ import pytest
 from app.inference.request_context import RequestContext
 from app.observability.observer_queue import CHUNK, ObserverQueue
 from tests.kit.log_lines import ROOT, Client, parse
-from tests.kit.processes import Running, free_ports, wait_for
+from tests.kit.processes import Running, local_settings, wait_for
 from tests.kit.scrapes import scrape
 
 
@@ -31,19 +31,8 @@ def pair(kind: str) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 def test_blocked_log_does_not_block_the_service(kind: str) -> None:
     """If nothing reads the log, the service still handles requests, serves metrics and stops."""
-    http_port, grpc_port = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http_port,
-        "GRPC_PORT": grpc_port,
-        "WORKERS": 1,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-    }
-    environment = {
-        **os.environ,
-        **{name: str(value) for name, value in settings.items()},
-        "LOG_FORMAT": "json",
-    }
+    settings = local_settings(WORKERS=1, LOG_FORMAT="json")
+    environment = os.environ | {name: str(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "gunicorn", "tests.service.apps:echoing()"]
     ours, theirs = pair(kind)
     with (
@@ -51,7 +40,7 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
         subprocess.Popen(command, cwd=ROOT, env=environment, stderr=theirs) as process,
     ):
         os.close(theirs)
-        service = Running(process, http_port, grpc_port, Path(os.devnull))
+        service = Running(process, settings["HTTP_PORT"], settings["GRPC_PORT"], Path(os.devnull))
         try:
             wait_for(service.ready)
             with grpc.insecure_channel(service.grpc) as channel:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.kit.processes import Running, free_ports, gunicorn, started, wait_for
+from tests.kit.processes import Running, gunicorn, local_settings, started, wait_for
 from tests.service.runtime.raw_client import (
     CHUNKED,
     FEW,
@@ -82,7 +82,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_more_connections_than_open_files_limit(stack: ExitStack) -> None:
     """More connections than the limit on open files do not delay other clients, on either port."""
-    http_port, grpc_port = free_ports(2)
+    settings = local_settings(WORKERS=1, **FEW)
+    http_port, grpc_port = settings["HTTP_PORT"], settings["GRPC_PORT"]
     command = [
         sys.executable,
         "-c",
@@ -92,14 +93,7 @@ def test_more_connections_than_open_files_limit(stack: ExitStack) -> None:
         "gunicorn",
         "tests.service.apps:echoing()",
     ]
-    ports = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http_port,
-        "GRPC_PORT": grpc_port,
-        "WORKERS": 1,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-    }
-    with started(command, ROOT, {**ports, **FEW}) as service:
+    with started(command, ROOT, settings) as service:
         clients = [Client(http_port, stack) for _ in range(2 * FILES)]
         assert is_served(service)
         clients[-1].send(SMALL)

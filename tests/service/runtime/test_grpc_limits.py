@@ -47,7 +47,6 @@ def calls(path: bytes, count: int) -> bytes:
     return b"".join(http2(1, 4, 2 * index + 1, head) for index in range(count))
 
 
-REFLECTION = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 INFER, WATCH = b"/inference.GRPCInferenceService/ModelInfer", b"/grpc.health.v1.Health/Watch"
 # An initial window of 0 bytes (RFC 9113, 6.5.2), so that the server cannot send a message.
 NO_WINDOW = http2(4, 0, 0, struct.pack("!HI", 4, 0)) + http2(4, 1, 0, b"")

@@ -12,7 +12,7 @@ import pytest
 
 from oip_conformance.wires import Grpc
 from tests.kit import models
-from tests.kit.processes import free_ports, started, wait_for
+from tests.kit.processes import local_settings, started, wait_for
 from tests.kit.projects import edit, make_project
 from tests.kit.waiting_client import BOTH, serve
 
@@ -58,9 +58,7 @@ def checks(folder: Path) -> int:
 def test_health_check_of_standalone_grpc(tmp_path: Path) -> None:
     """`python -m grpc_service` also calls is_healthy()."""
     edit(make_project(tmp_path), "def predict(", IS_HEALTHY)
-    http_port, grpc_port = free_ports(2)
-    ports = {"HOST": "127.0.0.1", "HTTP_PORT": http_port, "GRPC_PORT": grpc_port}
-    settings = {**ports, "SHUTDOWN_DELAY_SECONDS": 0, "HEALTH_CHECK_INTERVAL_SECONDS": 0.05}
+    settings = local_settings(HEALTH_CHECK_INTERVAL_SECONDS=0.05)
     command = [sys.executable, "-m", "grpc_service"]
     with (
         started(

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.processes import free_ports, gunicorn, started, stop_new_service, wait_for, workers
+from tests.kit.processes import (
+    gunicorn,
+    local_settings,
+    started,
+    stop_new_service,
+    wait_for,
+    workers,
+)
 from tests.kit.waiting_client import BOTH, ROOT, Client, Load, serve
 
 
@@ -40,14 +47,7 @@ def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) ->
     script = Path(sys.executable).with_name(
         "gunicorn"
     )  # `python -m gunicorn` cannot re-execute itself
-    http, grpc_port = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http,
-        "GRPC_PORT": grpc_port,
-        "SHUTDOWN_DELAY_SECONDS": 1,
-        "FOLDER": tmp_path,
-    }
+    settings = local_settings(SHUTDOWN_DELAY_SECONDS=1, FOLDER=tmp_path)
     (tmp_path / "go").touch()
     command = [sys.executable, script, "tests.service.apps:waiting()", "--workers", "1"]
     service = stack.enter_context(started(command, ROOT, settings))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.processes import free_ports, started, wait_for, workers
+from tests.kit.processes import local_settings, started, wait_for, workers
 from tests.kit.projects import edit, make_project
 from tests.kit.waiting_client import BOTH, is_live, serve
 
@@ -67,16 +67,9 @@ def test_no_unload_before_the_model_is_loaded(stack: ExitStack, tmp_path: Path) 
 def test_unload_in_standalone_grpc(tmp_path: Path) -> None:
     """`python -m grpc_service` calls unload() with the result of load(), and logs the progress of load()."""
     edit(make_project(tmp_path), "def predict(", UNLOAD)
-    http_port, grpc_port = free_ports(2)
-    settings = {
-        "HOST": "127.0.0.1",
-        "HTTP_PORT": http_port,
-        "GRPC_PORT": grpc_port,
-        "SHUTDOWN_DELAY_SECONDS": 0,
-    }
     command = [sys.executable, "-um", "grpc_service"]
     with started(
-        command, tmp_path, settings, lambda running: "adder is ready on" in running.log()
+        command, tmp_path, local_settings(), lambda running: "adder is ready on" in running.log()
     ) as service:
         assert "Loading the model\n" in service.log()
         assert "Loaded the model in " in service.log()
