@@ -88,7 +88,11 @@ class Target:
             )
             for form, raw in (("grpc typed", False), ("grpc raw", True)):
                 self.forms[form] = Grpc(self.channel, raw, model, timeout)
-        self.check()
+        try:
+            self.check()
+        except InvalidTarget:
+            self.close()
+            raise
 
     def connect(self, renewed: bool = False) -> Http:
         return Http(self.url, renewed, self.timeout, self.last)
