@@ -26,7 +26,7 @@ from app.api import (
 )
 from app.protocol.datatypes import DATATYPES
 from tests.kit import models
-from tests.service.rest.test_validation import GOOD, INFER, bodies
+from tests.kit.changed_bodies import GOOD, INFER, bodies
 
 NUMBERS = {
     name: np.array([[0, 1], [1, 0]], each.dtype)
