@@ -119,19 +119,24 @@ def test_large_request_after_chunked_body(running: Running, stack: ExitStack, si
 @pytest.mark.parametrize("sent", [1, 60, len(SMALL) - 1, len(SMALL)])
 def test_request_at_keepalive_timeout(stack: ExitStack, tmp_path: Path, sent: int) -> None:
     """A client that sends within KEEPALIVE_SECONDS gets a response, even if no thread was free to read its request."""
-    settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 1, "FOLDER": tmp_path, **FEW}
+    settings = {"WORKERS": 1, "KEEPALIVE_SECONDS": 3, "FOLDER": tmp_path, **FEW}
     service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:hold_route()", **settings))
+
+    def hold_thread(index: int) -> Client:
+        hold = Client(service.http_port, stack)
+        hold.send(b"GET /hold/%d HTTP/1.1\r\nHost: x\r\n\r\n" % index)
+        wait_for((tmp_path / str(index)).exists)
+        return hold
+
+    holds = [hold_thread(index) for index in range(7)]  # all threads but one
     client = Client(service.http_port, stack)
     client.send(SMALL)
     assert client.texts() == ["a" * 100]
-    idle, begun = Client(service.http_port, stack), time.monotonic()
-    holds = [Client(service.http_port, stack) for _ in range(8)]  # as many as there are threads
-    for index, each in enumerate(holds):
-        each.send(b"GET /hold/%d HTTP/1.1\r\nHost: x\r\n\r\n" % index)
-    wait_for(lambda: len(list(tmp_path.iterdir())) == len(holds))
+    idle = Client(service.http_port, stack)
+    holds.append(hold_thread(7))
     client.send(SMALL[:sent])
-    assert idle.has_ended()  # closed by the server, although all threads are busy
-    wait_for(lambda: time.monotonic() > begun + 3)
+    # All threads are busy. The time of `client` is over before that of `idle`.
+    assert idle.has_ended()
     (tmp_path / "go").touch()
     client.send(SMALL[sent:])
     assert client.texts() == ["a" * 100]
