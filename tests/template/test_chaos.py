@@ -23,6 +23,7 @@ PATIENCE = 0.3
 OTHER = json.dumps({"outputs": [{"data": [-1]}]})
 
 
+@pytest.mark.slow
 def test_short_run_passes() -> None:
     """A short run of the scenarios `rolling` and `stop_one_instance` passes."""
     output = run(

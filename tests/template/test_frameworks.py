@@ -54,17 +54,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-# The gate tries the frameworks without and with packages of their own, `make slow` the others.
-IN_GATE = {"numpy", "scikit-learn"}
+def in_gate(*names: str) -> list[Any]:
+    """Return all frameworks as parameters. The gate runs those that are named, `make slow` the others."""
+    return [
+        name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in FRAMEWORKS
+    ]
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        name if name in IN_GATE else pytest.param(name, marks=pytest.mark.slow)
-        for name in FRAMEWORKS
-    ],
-)
+# The frameworks without and with packages of their own.
+@pytest.fixture(scope="module", params=in_gate("numpy", "scikit-learn"))
 def framework(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -174,15 +172,12 @@ def test_project_contains_only_its_framework(
     assert all(f"    {line}\n" in setup for line in needed)
 
 
-def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("name", in_gate("numpy", "lightgbm"))
+def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path], name: str) -> None:
     """Only the image for lightgbm installs OpenMP, because the other wheels include it."""
-    having = [
-        each
-        for each in FRAMEWORKS
-        if "libgomp1" in (project(each) / "deploy/Dockerfile").read_text()
-    ]
-    assert having == ["lightgbm"]
-    assert lint_findings(project("lightgbm") / "deploy/Dockerfile") == ""
+    dockerfile = project(name) / "deploy/Dockerfile"
+    assert ("libgomp1" in dockerfile.read_text()) == (name == "lightgbm")
+    assert lint_findings(dockerfile) == ""
 
 
 def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> None:

@@ -126,13 +126,14 @@ def memory(pid: int, path: Path | None = None) -> int | None:
     ("heading", "package", "write_model", "file", "columns", "result"),
     [
         ("Share the model between workers", "numpy", write_vectors, "vectors.npy", 0, ""),
-        (
+        pytest.param(
             "scikit-learn",
             "sklearn",
             write_neighbors,
             "neighbors.joblib",
             COLUMNS,
             "model.predict(x)",
+            marks=pytest.mark.slow,
         ),
         (
             "safetensors",
@@ -142,13 +143,14 @@ def memory(pid: int, path: Path | None = None) -> int | None:
             COLUMNS,
             '(x @ model["vectors"].sum(axis=0))',
         ),
-        (
+        pytest.param(
             "ONNX Runtime",
             "onnxruntime",
             write_onnx,
             "shared.bin",
             EDGE,
             'model.run(None, {"x": x})[0][:, 0]',
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["NumPy", "scikit-learn", "safetensors", "ONNX Runtime"],
