@@ -47,7 +47,8 @@ def check_links() -> None:
 def check_slug() -> None:
     """Exit if the project has the name of a framework or of a package that it needs: it would replace this package.
 
-    Call this before choose_framework(), so that a project can get the packages of another framework later.
+    The packages of every framework count, because the owner can change the framework later. So call this before
+    choose_framework(), which removes the lock files of the other frameworks.
     """
     locks = [*Path("examples").glob("*/lock.txt"), *Path("deploy").glob("requirements*.txt")]
     requirements = [
@@ -78,20 +79,26 @@ def normalize(package: str) -> str:
 def sweep() -> None:
     """Remove files that match .gitignore, such as caches, which cookiecutter copied from a checkout of the template.
 
-    Only search the template's directories. With `cookiecutter -f`, the root can contain the owner's keys and .venv.
+    Other files with such names are kept: with `cookiecutter -f`, the project can contain the owner's keys and caches.
     """
+    template = find_template()
+    if template is None:
+        return
+    (source,) = template.glob("{*}")
     patterns = [line.strip("/") for line in Path(".gitignore").read_text().splitlines()]
 
-    def ignored(path: Path) -> bool:
-        return any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
+    def is_ignored(name: str) -> bool:
+        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
-    directories = [path for path in Path().iterdir() if path.is_dir() and not ignored(path)]
-    for path in sorted(below for directory in directories for below in directory.rglob("*")):
-        if ignored(path):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+    # From the bottom up, so that the directories of removed files are empty.
+    for directory, _, files in os.walk(source, topdown=False, followlinks=True):
+        copy = Path(directory).relative_to(source)
+        is_in_ignored_directory = any(map(is_ignored, copy.parts))
+        for file in files:
+            if is_in_ignored_directory or is_ignored(file):
+                (copy / file).unlink(missing_ok=True)
+        if is_in_ignored_directory and copy.is_dir() and not any(copy.iterdir()):
+            copy.rmdir()
 
 
 def choose_framework() -> None:
@@ -123,19 +130,29 @@ def choose_parts() -> None:
 
 def name_model(path: Path = Path("app/predict.py")) -> None:
     """Write the model's name and version into METADATA, because cookiecutter copies app/ without rendering."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    code = path.read_bytes()
     call = next(
         node.value
-        for node in ast.parse("".join(lines)).body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "METADATA"
+        for node in ast.parse(code).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "METADATA"
     )
     answers = {"name": ANSWERS["model_name"], "version": ANSWERS["model_version"]}
-    for keyword in call.keywords:
-        if keyword.arg in answers:
-            row = keyword.value.lineno - 1
-            old = ast.get_source_segment("".join(lines), keyword.value)
-            lines[row] = lines[row].replace(old, json.dumps(answers[keyword.arg]), 1)
-    path.write_text("".join(lines), encoding="utf-8")
+    values = {word.arg: word.value for word in call.keywords if word.arg in answers}
+
+    lines = code.splitlines(keepends=True)
+    # From the last value to the first, because a new value moves those that follow it on its line.
+    for name, value in sorted(values.items(), key=lambda item: position(item[1]), reverse=True):
+        row, column = position(value)
+        line = lines[row]
+        lines[row] = (
+            line[:column] + json.dumps(answers[name]).encode() + line[value.end_col_offset :]
+        )
+    path.write_bytes(b"".join(lines))
+
+
+def position(value: ast.expr) -> tuple[int, int]:
+    """Return the index of the line in which a value begins, and the index of its first byte there."""
+    return value.lineno - 1, value.col_offset
 
 
 def record_template() -> None:
@@ -169,8 +186,8 @@ def record_template() -> None:
 def find_template() -> Path | None:
     """Return the absolute path of the template, or None if it is unknown.
 
-    `_repo_dir` can be relative to the directory in which cookiecutter was started. A hook does not get that directory. It
-    is usually that of the shell, and it is the default of the output directory.
+    `_repo_dir` can be relative to the directory in which the user ran cookiecutter. A hook does not know that directory,
+    so it tries two: $PWD, which the shell sets, and the output directory, which is the same one by default.
     """
     if "_repo_dir" not in ANSWERS:
         return None

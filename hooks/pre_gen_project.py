@@ -31,15 +31,15 @@ RULES = {
         r"([a-z0-9][a-z0-9+.-]*[a-z0-9+]( [a-z0-9][a-z0-9+.-]*[a-z0-9+])*)?",
         "names of Debian packages separated by one space, such as libgl1 libsndfile1, or an empty value",
     ),
-    # Values in setup.cfg. They must be one line and must not start with `file:` or `attr:`.
     "project_name": (r"(?=.*\S)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of text"),
+    # In setup.cfg, `file:` and `attr:` would read the value from elsewhere.
     "description": (
         r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,500}",
-        "one line of text, no `file:`",
+        "one line of text that does not start with `file:` or `attr:`",
     ),
     "author": (
         r"(?!\s*(file|attr):)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}",
-        "one line of text, no `file:`",
+        "one line of text that does not start with `file:` or `attr:`",
     ),
     "docs_url": (
         r"(https?://[^\s()<>]+)?",

@@ -322,6 +322,10 @@ def test_overwrite_keeps_owner_files(bake: Bake, out: Path) -> None:
         ".venv/bin/python",
         ".venv/lib/__pycache__/x.pyc",
         "dist/x.whl",
+        "certificates/tls.key",
+        "notebooks/build/figure.png",
+        "deploy/secrets/password",
+        ".git/refs/heads/build",
     }
     for name in kept:
         (out / "kept" / name).parent.mkdir(parents=True, exist_ok=True)
