@@ -85,7 +85,7 @@ class Statistics:
             if context.operation != INFER:
                 continue
             if context.status in SUCCESS:
-                if context.predicted:
+                if context.predicted:  # not a response without a call of predict()
                     successes.append(context)
             elif context.failure not in NOT_COUNTED:
                 failures.append(context)
@@ -98,10 +98,10 @@ class Statistics:
         _count_failures(worker["total"], failures)
 
         asked = worker["asked"]
-        if worker["late_since"] != asked:
+        if worker["late_since"] != asked:  # a new call of read()
             worker["late"] = np.zeros((), COUNTERS)
             worker["late_since"] = asked
-        if time.monotonic() < asked + MAX_READ_SECONDS:
+        if time.monotonic() < asked + MAX_READ_SECONDS:  # read() may still wait
             _count_successes(worker["late"], _select_late(successes, asked))
             _count_failures(worker["late"], _select_late(failures, asked))
 
@@ -226,11 +226,9 @@ def _sum_counters(workers: list[Any], asked: float) -> Any:
     for worker in workers:
         # observe() writes `total` first. `late` is read first, so that it contains no request
         # that `total` lacks.
-        has_late = worker["late_since"] >= asked
-        late = np.frombuffer(worker["late"].tobytes(), np.int64)
+        if worker["late_since"] >= asked:
+            sums -= np.frombuffer(worker["late"].tobytes(), np.int64)
         sums += np.frombuffer(worker["total"].tobytes(), np.int64)
-        if has_late:
-            sums -= late
     return sums.view(COUNTERS)[0]
 
 

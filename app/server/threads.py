@@ -36,15 +36,19 @@ class LeaderFollowersPool:
         self._leadership = threading.Lock()  # held while there is a leader
         self._succession = threading.Lock()  # its holder becomes the next leader
         self._transition = threading.Lock()
-        self._ready: deque[int] = (
-            deque()
-        )  # descriptors that epoll has reported and no thread has handled
+        # Descriptors that epoll has reported and no thread has handled.
+        self._ready: deque[int] = deque()
         self._followers: set[int] = set()
         self._begun: dict[int, float] = {}
 
     def add_thread(self) -> None:
-        threading.Thread(target=self._run, name=f"rest-{self._threads + 1}", daemon=True).start()
-        self._threads += 1
+        """Start a thread. Raise RuntimeError if the system cannot start one."""
+        self._threads += 1  # before the start, because the new thread compares it with `size`
+        try:
+            threading.Thread(target=self._run, name=f"rest-{self._threads}", daemon=True).start()
+        except RuntimeError:
+            self._threads -= 1
+            raise
 
     def release_leadership(self) -> None:
         """Let another thread wait for events, because this one is about to block or to run for long."""
@@ -69,21 +73,20 @@ class LeaderFollowersPool:
                     self.handle(descriptor)
                     with self._transition:
                         self._begun[me] = math.inf
-            self.release_leadership()
+            self.release_leadership()  # at the end of the service: otherwise, another thread leads
 
     def _become_leader(self, me: int) -> None:
         """Wait until the leadership is free or overdue. Start a thread if no follower is left."""
         self._followers.add(me)
         with self._succession:
             while not self._leadership.acquire(timeout=TAKEOVER_SECONDS):
+                # After a takeover, `_leadership` stays locked, and this thread will release it.
                 if self._take_over(me):
                     break
             self._leader = me
             self._followers.remove(me)
             if not self._followers and self._threads < self.size:
-                with suppress(
-                    RuntimeError
-                ):  # the system cannot start a thread. The next leader retries
+                with suppress(RuntimeError):  # the next leader tries again
                     self.add_thread()
 
     def _take_over(self, me: int) -> bool:

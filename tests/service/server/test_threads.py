@@ -51,6 +51,35 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
             assert not thread.is_alive()
 
 
+def test_pool_starts_at_most_size_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool with one thread starts no second one, even if the first one runs before its start has returned."""
+    handled = threading.Event()
+    ours, theirs = socket.socketpair()
+    start, starts = threading.Thread.start, []
+
+    def handle(descriptor: int) -> None:
+        ours.recv(1)
+        handled.set()
+
+    def start_and_wait(thread: threading.Thread) -> None:
+        starts.append(thread)
+        start(thread)
+        assert handled.wait(SECONDS)
+
+    with ours, theirs:
+        epoll = select.epoll()
+        epoll.register(ours, READABLE)
+        theirs.send(b"x")
+        pool = LeaderFollowersPool(epoll, 1, handle)
+        monkeypatch.setattr(threading.Thread, "start", start_and_wait)
+        pool.add_thread()
+        pool.is_running = False
+        theirs.send(b"x")  # wakes the thread
+        for thread in starts:
+            thread.join(SECONDS)
+        assert [thread.name for thread in starts] == ["rest-1"]
+
+
 @pytest.mark.parametrize("releases", [True, False])
 def test_blocked_request_does_not_delay_others(releases: bool) -> None:
     """Events that arrive together are handled concurrently, whether or not the handlers release the leadership."""
