@@ -34,6 +34,10 @@ MIB = 2**20
 PAGE = resource.getpagesize()
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PRESENT_OF_FILE = 0b101  # bits 63, 62 and 61 of a page's entry: present, swapped out, file-backed
+# A server is idle if it uses less than this share of a CPU core for IDLE_SECONDS.
+IDLE_SHARE = 0.1
+IDLE_SECONDS = 0.2
+MAX_BUSY_SECONDS = 30
 settings = read_settings()
 
 
@@ -53,6 +57,7 @@ class Server:
         try:
             yield self.running
         finally:
+            wait_until_idle(self.running.process.pid)
             send_signal(self.running.process.pid, signal.SIGSTOP)
 
 
@@ -258,6 +263,24 @@ def send_signal(server: int, number: signal.Signals) -> None:
     for pid in processes(server):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def wait_until_idle(server: int) -> None:
+    """Wait until a server uses almost no CPU time, but at most MAX_BUSY_SECONDS.
+
+    wrk and h2load end a measurement without waiting for the last responses, so the server still
+    handles requests. Triton must not be suspended then. Its Python backend expects a sign of life
+    from a model's process if a request takes a second, and the suspension counts as time. It can
+    then consider the process dead and start it again, and Triton loses requests or crashes.
+    """
+    deadline = time.monotonic() + MAX_BUSY_SECONDS
+    used = cpu_seconds(server)
+    while time.monotonic() < deadline:
+        time.sleep(IDLE_SECONDS)
+        used_before = used
+        used = cpu_seconds(server)
+        if used - used_before < IDLE_SHARE * IDLE_SECONDS:
+            return
 
 
 def memory(server: int) -> float:
