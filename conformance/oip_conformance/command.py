@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,10 @@ def run(plugin: Run) -> None:
     begun = time.monotonic()
     code = pytest.main(OPTIONS, plugins=[case_plugin, plugin.report, plugin])
     plugin.report.seconds = time.monotonic() - begun
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        options = [f"--rule {rule}" for rule in plugin.rules]
+        options += [f"--origin {origin}" for origin in plugin.origins]
+        raise InvalidTarget(f"{' '.join(options)}: the options select no case in common")
     if code not in RUN:
         sys.exit(int(code))
 
@@ -222,7 +227,7 @@ class Run:
         """
         if session.testsfailed:
             return None
-        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        for item, following in zip_longest(session.items, session.items[1:]):
             try:
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
                 if not self.report.has_passed(item) and self.target.is_killed():

@@ -175,6 +175,16 @@ def test_rejects_unusable_options(running: Running, options: list[str], text: st
     assert text in line
 
 
+def test_rejects_options_that_select_no_case(running: Running) -> None:
+    """A rule and an origin that have no case in common are reported in one line."""
+    done = check(*address_options(running), "--rule", "R22", "--origin", "specification")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout.strip() == ""
+    assert done.stderr == (
+        "Error: --rule R22 --origin specification: the options select no case in common\n"
+    )
+
+
 def test_rejects_limit_of_zero() -> None:
     """A limit of 0 bytes is rejected."""
     result = CliRunner().invoke(main, ["--http", "http://127.0.0.1:1", "--limit", "0"])
