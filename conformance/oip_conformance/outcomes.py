@@ -12,11 +12,14 @@ STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in 
 
 
 def text_of(reply: Any) -> str:
-    """Return the error message, in any format."""
+    """Return the error message in any format: the text of "error", its JSON, or the whole body as text."""
     try:
-        return json.loads(reply.data)["error"]
+        error = json.loads(reply.data)["error"]
     except (ValueError, TypeError, KeyError):
         return reply.data.decode(errors="replace")
+    if isinstance(error, str):
+        return error
+    return json.dumps(error, ensure_ascii=False)
 
 
 def error_message(reply: Reply, status: int) -> str:
@@ -62,5 +65,5 @@ def members(reply: Reply) -> dict[str, Any]:
 
 
 def is_a(value: Any, kind: type) -> None:
-    """Check that the value has this type."""
-    assert isinstance(value, kind), f"expected {kind.__name__}, got {value!r}"
+    """Check that a value from JSON has exactly this type: true is not an int."""
+    assert type(value) is kind, f"expected {kind.__name__}, got {value!r}"

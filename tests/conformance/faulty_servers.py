@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -69,6 +70,25 @@ def fixed_response_server(path: str, text: str) -> Flask:
             return original(environ, start)
         start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(text)))])
         return [text.encode()]
+
+    return wrap_application(handle)
+
+
+def replaced_text_server(replacements: dict[bytes, bytes]) -> Flask:
+    """Return a server whose response bodies are changed: each pattern is replaced with its value."""
+
+    def handle(
+        original: Callable, environ: dict[str, Any], start_response: Callable
+    ) -> Iterable[bytes]:
+        head: list[Any] = []
+        body = b"".join(original(environ, lambda *arguments: head.extend(arguments)))
+        for pattern, text in replacements.items():
+            body = re.sub(pattern, text, body)
+
+        status, headers = head
+        kept = [header for header in headers if header[0] != "Content-Length"]
+        start_response(status, [*kept, ("Content-Length", str(len(body)))])
+        return [body]
 
     return wrap_application(handle)
 

@@ -241,6 +241,40 @@ def test_invalid_server_metadata_fails_only_r4(text: str, tmp_path: Path) -> Non
     assert {case["outcome"] for case in cases if case["rule"] == "B7"} == {"passed"}
 
 
+def test_wrong_json_types_are_detected(tmp_path: Path) -> None:
+    """R19, T3: an error object with a traceback is a failure, and so are statistics with true as a count."""
+    replacements = {
+        rb'"error":.*}': b'"error": {"message": "Traceback (most recent call last)"}}',
+        rb'"count":\s*\d+': b'"count": true',
+    }
+    app = f"tests.conformance.faulty_servers:replaced_text_server({replacements!r})"
+    with gunicorn(ROOT, app) as service:
+        url = f"http://{service.http}"
+        check("--http", url, "--rule", "C2,T3", "--json", tmp_path / "cases.json")
+
+    details = case_details(tmp_path)
+    assert details["test_unknown_content_type[rest json]"].startswith("expected no traceback, got ")
+    assert details["test_statistics"] == "expected int, got True"
+
+
+def test_error_may_be_null(tmp_path: Path) -> None:
+    """R19: the cases that only require a rejection pass if the error is null instead of a text."""
+    replacements = {rb'"error":.*}': b'"error": null}'}
+    app = f"tests.conformance.faulty_servers:replaced_text_server({replacements!r})"
+    with gunicorn(ROOT, app) as service:
+        url = f"http://{service.http}"
+        done = check("--http", url, "--rule", "C2", "--json", tmp_path / "cases.json")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert case_details(tmp_path)["test_unknown_content_type[rest json]"] == ""
+
+
+def case_details(folder: Path) -> dict[str, str]:
+    """Return the details of the cases in the JSON in the folder by the name of the test."""
+    report = json.loads((folder / "cases.json").read_text())
+    return {case["test"]: case["detail"] for case in report["cases"]}
+
+
 def test_minimal_metadata_passes() -> None:
     """R6: a server passes without versions, parameters and properties in the model metadata."""
     with gunicorn(ROOT, "tests.conformance.faulty_servers:minimal_metadata_server()") as service:
