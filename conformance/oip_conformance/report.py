@@ -108,7 +108,7 @@ class Report:
         case = self.cases.setdefault(item.nodeid, new_case(item))
         case.seconds += call.duration
         if isinstance(error, pytest.skip.Exception):
-            case.outcome, _, case.detail = str(error.msg).partition(": ")
+            case.outcome, case.detail = outcome_of_skip(str(error.msg))
         elif error is not None and case.outcome == "passed":
             case.outcome, case.sent, case.trace = "failed", self.last.request, report.longreprtext
             case.detail = detail_of(error, self.last.response)
@@ -210,6 +210,17 @@ class Report:
                 )
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+
+
+def outcome_of_skip(message: str) -> tuple[str, str]:
+    """Return the outcome and the reason from the message of a skip, which is "OUTCOME: REASON".
+
+    A skip with another message, such as one of pytest itself, counts as not run.
+    """
+    outcome, _, reason = message.partition(": ")
+    if outcome in ("not supported", "not run"):
+        return outcome, reason
+    return "not run", message
 
 
 def detail_of(error: BaseException, response: str) -> str:
