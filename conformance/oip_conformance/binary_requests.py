@@ -7,7 +7,7 @@ from typing import Any
 
 from oip_conformance.client import Reply
 from oip_conformance.outcomes import success
-from oip_conformance.target import head
+from oip_conformance.target import json_input
 from oip_conformance.wires import Rest, pack
 
 LENGTH = "Inference-Header-Content-Length"
@@ -23,7 +23,7 @@ def tensor(name: str, binary: bool = True, **members: Any) -> tuple[dict[str, An
     """Return an input of TENSORS and its bytes, or b"" for JSON. `members` replace members of the input."""
     datatype, shape, values = TENSORS[name]
     if not binary:
-        return {**head(f"{name}_in", datatype, shape, values), **members}, b""
+        return {**json_input(f"{name}_in", datatype, shape, values), **members}, b""
     blob = pack(datatype, values)
     parameters = {"binary_data_size": len(blob)}
     return {

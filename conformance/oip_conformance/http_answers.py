@@ -9,11 +9,14 @@ from collections.abc import Callable
 
 from oip_conformance.client import Http, Reply
 from oip_conformance.outcomes import success
-from oip_conformance.target import SMALL, head
+from oip_conformance.target import SMALL, json_input
 
-BODY = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
+BODY = json.dumps({"inputs": [json_input(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
 LARGE = json.dumps(
-    {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 2000])], "outputs": [{"name": "bytes_out"}]}
+    {
+        "inputs": [json_input("bytes_in", "BYTES", [1], ["x" * 2000])],
+        "outputs": [{"name": "bytes_out"}],
+    }
 )
 CODINGS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 
@@ -24,7 +27,7 @@ def check_echo(reply: Reply) -> None:
     assert data == SMALL[3], f"expected {SMALL[3]}, got {data}"
 
 
-def check_next_request(http: Http, infer: str) -> None:
+def check_next_request(http: Http, infer_path: str) -> None:
     """Check that the connection is open and accepts the next request."""
     assert http.connection.sock is not None, "the server closed the connection"
-    check_echo(http.post(infer, BODY))
+    check_echo(http.post(infer_path, BODY))

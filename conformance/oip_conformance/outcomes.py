@@ -64,6 +64,6 @@ def members(reply: Reply) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def is_a(value: Any, kind: type) -> None:
+def check_type(value: Any, kind: type) -> None:
     """Check that a value from JSON has exactly this type: true is not an int."""
     assert type(value) is kind, f"expected {kind.__name__}, got {value!r}"

@@ -137,6 +137,6 @@ def short(value: Any) -> str:
 
 
 @pytest.fixture
-def infer(target: Target) -> str:
+def infer_path(target: Target) -> str:
     """Return the path of inference requests."""
     return f"{target.path}/infer"

@@ -101,7 +101,7 @@ class Target:
         try:
             self.server = members(self.http.get("/v2"))
             self.metadata = members(self.http.get(self.path))
-            response = self.rest.post({"inputs": [head(*SMALL)]})
+            response = self.rest.post({"inputs": [json_input(*SMALL)]})
         except BROKEN as error:
             reason = shown(str(error).encode()) or repr(error)
             raise InvalidTarget(f"--http {self.url}: no HTTP server responds: {reason}") from None
@@ -150,7 +150,7 @@ class Target:
         probe = Http(self.url, timeout=self.timeout)
         rest = Rest(probe, model=self.rest.model)
         try:
-            replies = (rest.post({"inputs": [head(*SMALL)]}) for _ in range(PROBES))
+            replies = (rest.post({"inputs": [json_input(*SMALL)]}) for _ in range(PROBES))
             has_outputs = all(isinstance(members(reply).get("outputs"), list) for reply in replies)
         except BROKEN:
             return False
@@ -209,7 +209,7 @@ def tensor_names(tensors: Any) -> set[Any]:
     return {str(each.get("name")) for each in listed if isinstance(each, dict)}
 
 
-def head(name: str, datatype: str, shape: list[int], values: list) -> dict[str, Any]:
+def json_input(name: str, datatype: str, shape: list[int], values: list) -> dict[str, Any]:
     """Return an input as JSON."""
     return {"name": name, "datatype": datatype, "shape": shape, "data": values}
 
@@ -220,7 +220,7 @@ def missing_reason(what: str, reply: Reply, *more: int) -> str:
 
 
 def request_coding(target: Target, coding: str, compress: Callable[[bytes], bytes]) -> str:
-    body = compress(json.dumps({"inputs": [head(*SMALL)]}).encode())
+    body = compress(json.dumps({"inputs": [json_input(*SMALL)]}).encode())
     reply = target.http.post(f"{target.path}/infer", body, {"Content-Encoding": coding})
     return missing_reason(f"Content-Encoding: {coding}", reply, 400, 422)
 
@@ -234,14 +234,14 @@ def binary(target: Target) -> str:
     """Detect binary tensors: the server lists the extension or sends a binary response."""
     if is_listed(target, "binary_tensor_data"):
         return ""
-    envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
+    envelope = {"inputs": [json_input(*SMALL)], "parameters": {"binary_data_output": True}}
     sent = target.rest.post(envelope).headers.get("Inference-Header-Content-Length")
     return "" if sent else "it lists no binary_tensor_data, and sends none"
 
 
 def response_coding(target: Target, coding: str) -> str:
     """Detect compression of responses. It is optional, but a server must not fail when a client accepts it."""
-    envelope = {"inputs": [head("bytes_in", "BYTES", [1], ["x" * 100_000])]}
+    envelope = {"inputs": [json_input("bytes_in", "BYTES", [1], ["x" * 100_000])]}
     reply = target.rest.post(envelope, Accept_Encoding=coding)
     if reply.status_code == 200 and not reply.headers.get("Content-Encoding"):
         return f"Accept-Encoding: {coding} changes nothing"
@@ -258,7 +258,7 @@ def datatype_json(target: Target, datatype: str) -> str:
     """Detect FP16 or BF16 in JSON, which is optional, because the protocol does not define it."""
     name = f"{datatype.lower()}_in"
     envelope = {
-        "inputs": [head(name, datatype, [1], [1.5])],
+        "inputs": [json_input(name, datatype, [1], [1.5])],
         "outputs": [{"name": output_of(name)}],
     }
     reply = target.rest.post(envelope)

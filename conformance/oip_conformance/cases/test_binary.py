@@ -19,7 +19,7 @@ from oip_conformance.binary_requests import (
 )
 from oip_conformance.client import Reply
 from oip_conformance.outcomes import error_message, success
-from oip_conformance.target import RAW_ONLY, SMALL, Target, head
+from oip_conformance.target import RAW_ONLY, SMALL, Target, json_input
 from oip_conformance.values import ON_THE_WIRE, TORN_BYTES
 from oip_conformance.wires import Rest, exact, pack
 
@@ -188,7 +188,11 @@ def test_output_parameters(rest: Rest, default: bool | None, wanted: bool | None
 @pytest.mark.parametrize("outputs", [{}, {"outputs": None}, {"outputs": []}], ids=repr)
 def test_all_outputs_are_binary(rest: Rest, outputs: dict[str, Any]) -> None:
     """B6: without a list of outputs, binary_data_output applies to all outputs."""
-    envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}, **outputs}
+    envelope = {
+        "inputs": [json_input(*SMALL)],
+        "parameters": {"binary_data_output": True},
+        **outputs,
+    }
     body, blobs = read(rest.post(envelope))
     assert all("data" not in each for each in body["outputs"])
     assert sum(each["parameters"]["binary_data_size"] for each in body["outputs"]) == len(blobs)
@@ -199,9 +203,10 @@ def test_all_outputs_are_binary(rest: Rest, outputs: dict[str, Any]) -> None:
 def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
     """B6: a binary_data or binary_data_output other than true or false is rejected."""
     output = {"name": "fp32_out", "parameters": {"binary_data": binary}}
-    error_message(rest.post({"inputs": [head(*SMALL)], "outputs": [output]}), 400)
+    error_message(rest.post({"inputs": [json_input(*SMALL)], "outputs": [output]}), 400)
     error_message(
-        rest.post({"inputs": [head(*SMALL)], "parameters": {"binary_data_output": binary}}), 400
+        rest.post({"inputs": [json_input(*SMALL)], "parameters": {"binary_data_output": binary}}),
+        400,
     )
 
 

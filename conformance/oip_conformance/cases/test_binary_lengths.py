@@ -96,10 +96,10 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Any
         + b" " * 5000
     )
     headers = {LENGTH: str(len(text)), "Content-Encoding": coding}
-    infer = f"/v2/models/{rest.model}/infer"
-    assert read(rest.client.post(infer, compress(text + blob), headers))[1] == blob
+    infer_path = f"/v2/models/{rest.model}/infer"
+    assert read(rest.client.post(infer_path, compress(text + blob), headers))[1] == blob
     error_message(
-        rest.client.post(infer, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400
+        rest.client.post(infer_path, compress(text), {**headers, LENGTH: str(len(text) + 1)}), 400
     )
 
 

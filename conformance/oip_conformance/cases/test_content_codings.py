@@ -13,14 +13,14 @@ import pytest
 from oip_conformance.client import Http
 from oip_conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
 from oip_conformance.outcomes import error_message, success
-from oip_conformance.target import SMALL, Target, head
+from oip_conformance.target import SMALL, Target, json_input
 from oip_conformance.values import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
 
 
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)
-def test_content_type_is_ignored(http: Http, infer: str, content_type: str | None) -> None:
+def test_content_type_is_ignored(http: Http, infer_path: str, content_type: str | None) -> None:
     """R18: the body is read regardless of its Content-Type, or without one."""
-    check_echo(http.post(infer, BODY, {"Content-Type": content_type}))
+    check_echo(http.post(infer_path, BODY, {"Content-Type": content_type}))
 
 
 @pytest.mark.parametrize(
@@ -31,24 +31,24 @@ def test_content_type_is_ignored(http: Http, infer: str, content_type: str | Non
         pytest.param("GZip", marks=pytest.mark.needs("gzip")),
     ],
 )
-def test_content_codings(http: Http, infer: str, coding: str) -> None:
+def test_content_codings(http: Http, infer_path: str, coding: str) -> None:
     """R18: gzip, deflate with zlib framing, and identity are understood, in upper and lower case."""
     encode = CODINGS.get(coding.lower(), bytes)
-    check_echo(http.post(infer, encode(BODY), {"Content-Encoding": coding}))
+    check_echo(http.post(infer_path, encode(BODY), {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
-def test_gzip_with_several_members(http: Http, infer: str) -> None:
+def test_gzip_with_several_members(http: Http, infer_path: str) -> None:
     """R18: a gzip body may have several members."""
     body = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
-    check_echo(http.post(infer, body, {"Content-Encoding": "gzip"}))
+    check_echo(http.post(infer_path, body, {"Content-Encoding": "gzip"}))
 
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
-def test_unknown_codings(http: Http, infer: str, coding: str) -> None:
+def test_unknown_codings(http: Http, infer_path: str, coding: str) -> None:
     """R18: an unknown coding is rejected with 415, even in a list, and the connection stays open."""
-    error_message(http.post(infer, BODY, {"Content-Encoding": coding}), 415)
-    check_next_request(http, infer)
+    error_message(http.post(infer_path, BODY, {"Content-Encoding": coding}), 415)
+    check_next_request(http, infer_path)
 
 
 CORRUPT: list[Callable[[bytes], bytes]] = [
@@ -80,20 +80,20 @@ DAMAGES = [
 )
 @pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
 def test_corrupt_compressed_body(
-    http: Http, infer: str, coding: str, damage: Callable[[bytes], bytes]
+    http: Http, infer_path: str, coding: str, damage: Callable[[bytes], bytes]
 ) -> None:
     """R18: a body that does not match its Content-Encoding is rejected with 400, and the connection stays open."""
     error_message(
-        http.post(infer, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400
+        http.post(infer_path, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400
     )
-    check_next_request(http, infer)
+    check_next_request(http, infer_path)
 
 
 @pytest.mark.needs("gzip")
-def test_wrong_content_encoding(http: Http, infer: str) -> None:
+def test_wrong_content_encoding(http: Http, infer_path: str) -> None:
     """R18: a gzip body declared as deflate is rejected, and vice versa."""
-    error_message(http.post(infer, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
-    error_message(http.post(infer, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
+    error_message(http.post(infer_path, gzip.compress(BODY), {"Content-Encoding": "deflate"}), 400)
+    error_message(http.post(infer_path, zlib.compress(BODY), {"Content-Encoding": "gzip"}), 400)
 
 
 def accepted_coding(accepted: str) -> Any:
@@ -103,9 +103,9 @@ def accepted_coding(accepted: str) -> Any:
 
 
 @pytest.mark.parametrize("accepted", [accepted_coding(each) for each in ACCEPTED])
-def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
+def test_compressed_response(http: Http, infer_path: str, accepted: str) -> None:
     """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
-    reply = success(http.post(infer, LARGE, {"Accept-Encoding": accepted}))
+    reply = success(http.post(infer_path, LARGE, {"Accept-Encoding": accepted}))
     assert reply.headers["Content-Encoding"] in [*CODINGS]
     decompress = gzip.decompress if reply.headers["Content-Encoding"] == "gzip" else zlib.decompress
     plain = decompress(reply.data)
@@ -114,20 +114,20 @@ def test_compressed_response(http: Http, infer: str, accepted: str) -> None:
 
 
 @pytest.mark.parametrize("accepted", NOT_ACCEPTED)
-def test_uncompressed_response(http: Http, infer: str, accepted: str | None) -> None:
+def test_uncompressed_response(http: Http, infer_path: str, accepted: str | None) -> None:
     """R18: responses are not compressed if the client does not accept it."""
     with http.open_raw() as line:
         headers = {} if accepted is None else {"Accept_Encoding": accepted}
-        line.send(line.request(infer, LARGE.encode(), **headers))
+        line.send(line.request(infer_path, LARGE.encode(), **headers))
         reply = line.reply()
     assert "Content-Encoding" not in success(reply).headers
     assert reply.json["outputs"][0]["data"] == ["x" * 2000]
 
 
-def test_only_inferences_are_compressed(target: Target, http: Http, infer: str) -> None:
+def test_only_inferences_are_compressed(target: Target, http: Http, infer_path: str) -> None:
     """R18: metadata and errors are not compressed, because tritonclient decompresses only inference responses."""
     accepted = {"Accept-Encoding": "gzip, deflate"}
-    unknown = json.dumps({"inputs": [head(*SMALL)], "outputs": [{"name": "🌷" * 500}]})
-    for reply in (http.get(target.path, accepted), http.post(infer, unknown, accepted)):
+    unknown = json.dumps({"inputs": [json_input(*SMALL)], "outputs": [{"name": "🌷" * 500}]})
+    for reply in (http.get(target.path, accepted), http.post(infer_path, unknown, accepted)):
         assert "Content-Encoding" not in reply.headers
         assert reply.json

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from oip_conformance.model import ECHOED
-from oip_conformance.outcomes import error_message, expect, got, is_a, success
-from oip_conformance.target import RAW_ONLY, SMALL, Target, head
+from oip_conformance.outcomes import check_type, error_message, expect, got, success
+from oip_conformance.target import RAW_ONLY, SMALL, Target, json_input
 from oip_conformance.values import VALUES
 from oip_conformance.wires import Rest, Sent, exact
 
 NUMBERS: Sent = ("int32_in", "INT32", [2], [5, -6])
-GOOD = head(*SMALL)
+GOOD = json_input(*SMALL)
 
 
 def changed(**members: Any) -> dict[str, Any]:
@@ -106,13 +106,13 @@ def test_id_of_wrong_type(rest: Rest, request_id: Any) -> None:
 def test_response_members(target: Target, rest: Rest) -> None:
     """R8: the response names the model and version, and each output has name, datatype, shape and flat data."""
     envelope = {
-        "inputs": [head("grid_in", "INT32", [2, 1], [5, 6])],
+        "inputs": [json_input("grid_in", "INT32", [2, 1], [5, 6])],
         "outputs": [{"name": "grid_out"}],
     }
     body = success(rest.post(envelope)).json
     assert body["model_name"] == target.model
     if target.version:
-        is_a(body["model_version"], str)
+        check_type(body["model_version"], str)
     (output,) = body["outputs"]
     expected = {"name": "grid_out", "datatype": "INT32", "shape": [2, 1], "data": [5, 6]}
     assert {name: output.get(name) for name in expected} == expected

@@ -10,9 +10,9 @@ import pytest
 from oip_conformance.client import Http
 from oip_conformance.http_answers import BODY, LARGE, check_echo, check_next_request
 from oip_conformance.outcomes import error_message, success
-from oip_conformance.target import Target, head
+from oip_conformance.target import Target, json_input
 
-FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode()
+FAILING = json.dumps({"inputs": [json_input("fail_in", "BYTES", [1], ["no"])]}).encode()
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,9 @@ FAILING = json.dumps({"inputs": [head("fail_in", "BYTES", [1], ["no"])]}).encode
         ("PUT", "/v2"),
     ],
 )
-def test_method_not_allowed(target: Target, http: Http, infer: str, method: str, path: str) -> None:
+def test_method_not_allowed(
+    target: Target, http: Http, infer_path: str, method: str, path: str
+) -> None:
     """R19: an unsupported method is rejected with 405 in JSON and with Allow, and the connection stays open."""
     reply = http.open(
         method, path.replace("{model}", target.path), BODY if method == "POST" else b""
@@ -36,15 +38,15 @@ def test_method_not_allowed(target: Target, http: Http, infer: str, method: str,
     allowed = {each.strip() for each in reply.headers.get("Allow", "").split(",")}
     assert ("POST" if path.endswith("infer") else "GET") in allowed
     assert method not in allowed
-    check_next_request(http, infer)
+    check_next_request(http, infer_path)
 
 
-def test_head_of_infer(http: Http, infer: str) -> None:
+def test_head_of_infer(http: Http, infer_path: str) -> None:
     """R19: HEAD on the infer path is rejected with 405 without a body."""
-    reply = http.open("HEAD", infer)
+    reply = http.open("HEAD", infer_path)
     error_message(reply, 405)
     assert reply.data == b""
-    check_next_request(http, infer)
+    check_next_request(http, infer_path)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +63,10 @@ def test_head_of_infer(http: Http, infer: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_unknown_path(http: Http, infer: str, method: str, path: str) -> None:
+def test_unknown_path(http: Http, infer_path: str, method: str, path: str) -> None:
     """R19: an unknown path is rejected with 404 in JSON, and the connection stays open."""
     error_message(http.open(method, path, BODY if method == "POST" else b""), 404)
-    check_next_request(http, infer)
+    check_next_request(http, infer_path)
 
 
 @pytest.mark.parametrize("accept", [None, "text/html, application/xml;q=0.9"])
@@ -96,29 +98,29 @@ def test_errors_are_json(
     assert "Traceback" not in text, f"expected no traceback, got {reply}"
 
 
-def test_client_disconnects(http: Http, infer: str) -> None:
+def test_client_disconnects(http: Http, infer_path: str) -> None:
     """R20: clients that disconnect while they send a body or wait for a response do not affect others."""
     for _ in range(20):
         with http.open_raw() as line:
-            line.send(line.head("POST", infer, Content_Length=len(BODY)), BODY[:20])
+            line.send(line.head("POST", infer_path, Content_Length=len(BODY)), BODY[:20])
         with http.open_raw() as line:
-            line.send(line.request(infer, BODY))
-    check_echo(http.post(infer, BODY))
+            line.send(line.request(infer_path, BODY))
+    check_echo(http.post(infer_path, BODY))
 
 
-def test_body_in_single_bytes(http: Http, infer: str) -> None:
+def test_body_in_single_bytes(http: Http, infer_path: str) -> None:
     """R21: a body that arrives one byte at a time is read completely."""
     with http.open_raw() as line:
-        for octet in line.request(infer, BODY):
+        for octet in line.request(infer_path, BODY):
             line.send(bytes([octet]))
         check_echo(line.reply())
 
 
-def test_pipelined_requests(http: Http, infer: str) -> None:
+def test_pipelined_requests(http: Http, infer_path: str) -> None:
     """R21: pipelined requests receive their responses in order, including invalid requests."""
     bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE.encode(), BODY]
     with http.open_raw() as line:
-        line.send(*(line.request(infer, body) for body in bodies))
+        line.send(*(line.request(infer_path, body) for body in bodies))
         for body in bodies:
             reply = line.reply()
             if body == BODY:
@@ -129,62 +131,66 @@ def test_pipelined_requests(http: Http, infer: str) -> None:
                 error_message(reply, 400)
 
 
-def test_pipelined_requests_without_body(http: Http, infer: str) -> None:
+def test_pipelined_requests_without_body(http: Http, infer_path: str) -> None:
     """R21: pipelined requests with and without a body receive their responses in order."""
     with http.open_raw() as line:
         get = line.head("GET", "/v2/health/live")
-        line.send(get, line.request(infer, BODY), get, line.request("/v2/none", BODY), get)
+        line.send(get, line.request(infer_path, BODY), get, line.request("/v2/none", BODY), get)
         assert [line.reply().status_code for _ in range(5)] == [200, 200, 200, 404, 200]
 
 
-def test_get_with_body(http: Http, infer: str) -> None:
+def test_get_with_body(http: Http, infer_path: str) -> None:
     """R21: the body of a GET is skipped and not parsed as the next request."""
     with http.open_raw() as line:
         line.send(
             line.head("GET", "/v2/health/live", Content_Length=len(BODY)),
             BODY,
-            line.request(infer, BODY),
+            line.request(infer_path, BODY),
         )
         success(line.reply())
         check_echo(line.reply())
 
 
 @pytest.mark.needs("gzip")
-def test_compressed_chunked_body(http: Http, infer: str) -> None:
+def test_compressed_chunked_body(http: Http, infer_path: str) -> None:
     """R18: a body may be both compressed and chunked."""
     body = gzip.compress(BODY)
     check_echo(
         http.open(
-            "POST", infer, iter([body[:9], body[9:]]), {"Content-Encoding": "gzip"}, chunked=True
+            "POST",
+            infer_path,
+            iter([body[:9], body[9:]]),
+            {"Content-Encoding": "gzip"},
+            chunked=True,
         )
     )
-    check_next_request(http, infer)
+    check_next_request(http, infer_path)
 
 
-def test_expect_100_continue(http: Http, infer: str) -> None:
+def test_expect_100_continue(http: Http, infer_path: str) -> None:
     """R21: a client that waits for 100 Continue before it sends its body receives it."""
     with http.open_raw() as line:
-        line.send(line.head("POST", infer, Content_Length=len(BODY), Expect="100-continue"))
+        line.send(line.head("POST", infer_path, Content_Length=len(BODY), Expect="100-continue"))
         assert line.interim().startswith(b"HTTP/1.1 100")
         line.send(BODY)
         check_echo(line.reply())
 
 
-def test_expect_100_continue_with_large_body(http: Http, infer: str, limit: int) -> None:
+def test_expect_100_continue_with_large_body(http: Http, infer_path: str, limit: int) -> None:
     """R19: a client that waits for 100 Continue before a body over the limit receives 413."""
     with http.open_raw() as line:
-        line.send(line.head("POST", infer, Content_Length=limit + 1, Expect="100-continue"))
+        line.send(line.head("POST", infer_path, Content_Length=limit + 1, Expect="100-continue"))
         reply = line.reply()  # http.client skips an interim response
         error_message(reply, 413)
-    check_echo(http.post(infer, BODY))
+    check_echo(http.post(infer_path, BODY))
 
 
-def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
+def test_many_requests_on_one_connection(http: Http, infer_path: str) -> None:
     """R20: one connection accepts a hundred valid and invalid requests."""
     http.get("/v2/health/live")
     first = http.connection.sock
     for index in range(100):
-        reply = http.post(infer, BODY if index % 2 else b"[]")
+        reply = http.post(infer_path, BODY if index % 2 else b"[]")
         if index % 2:
             check_echo(reply)
         else:
@@ -192,26 +198,26 @@ def test_many_requests_on_one_connection(http: Http, infer: str) -> None:
     assert http.connection.sock is first
 
 
-def test_connection_close(http: Http, infer: str) -> None:
+def test_connection_close(http: Http, infer_path: str) -> None:
     """R21: with Connection: close, the server closes the connection after the response."""
     with http.open_raw() as line:
-        line.send(line.request(infer, BODY, Connection="close"))
+        line.send(line.request(infer_path, BODY, Connection="close"))
         check_echo(line.reply())
         assert line.is_closed()
 
 
-def test_http_1_0(http: Http, infer: str) -> None:
+def test_http_1_0(http: Http, infer_path: str) -> None:
     """R21: an HTTP/1.0 client receives a response, and its connection is closed."""
     with http.open_raw() as line:
-        line.send(line.request(infer, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        line.send(line.request(infer_path, BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
         check_echo(line.reply())
         assert line.is_closed()
 
 
-def test_connection_without_request(http: Http, infer: str) -> None:
+def test_connection_without_request(http: Http, infer_path: str) -> None:
     """R20: connections that are closed without a request do not affect others."""
     for _ in range(20):
         with http.open_raw() as line:
             line.shutdown_write()
             assert line.is_closed()
-    check_echo(http.post(infer, BODY))
+    check_echo(http.post(infer_path, BODY))

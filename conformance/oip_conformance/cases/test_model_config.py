@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseDict
 from oip_conformance import messages
 from oip_conformance.client import Http
 from oip_conformance.model import INPUTS, OUTPUTS
-from oip_conformance.outcomes import error_message, expect, is_a, success
+from oip_conformance.outcomes import check_type, error_message, expect, success
 from oip_conformance.target import SMALL, Target, status_of
 from oip_conformance.wires import Grpc
 
@@ -68,8 +68,8 @@ def test_index(target: Target, http: Http, body: str) -> None:
     reply = success(http.post("/v2/repository/index", body))
     (found,) = [each for each in reply.json if each["name"] == target.model]
     assert found["state"] == "READY"
-    is_a(found["version"], str)
-    is_a(found.get("reason", ""), str)
+    check_type(found["version"], str)
+    check_type(found.get("reason", ""), str)
 
 
 @pytest.mark.needs("index")
@@ -110,19 +110,19 @@ def test_statistics(target: Target, http: Http) -> None:
     expect(target.infer("rest json", [SMALL]))
     stats = statistics(target, http)
     assert stats["name"] == target.model
-    is_a(stats["version"], str)
+    check_type(stats["version"], str)
     for name in ("last_inference", "inference_count", "execution_count"):
-        is_a(stats[name], int)
+        check_type(stats[name], int)
         assert stats[name] > 0
     assert stats["batch_stats"]
-    is_a(stats["memory_usage"], list)
+    check_type(stats["memory_usage"], list)
     for batch in stats["batch_stats"]:
-        is_a(batch["batch_size"], int)
+        check_type(batch["batch_size"], int)
     durations = [stats["inference_stats"][name] for name in INFER_STATS]
     durations += [batch[name] for batch in stats["batch_stats"] for name in COMPUTE]
     for each in durations:
-        is_a(each["count"], int)
-        is_a(each["ns"], int)
+        check_type(each["count"], int)
+        check_type(each["ns"], int)
 
 
 @pytest.mark.needs("statistics")

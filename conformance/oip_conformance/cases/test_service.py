@@ -11,14 +11,14 @@ import pytest
 
 from oip_conformance.client import Http
 from oip_conformance.model import INPUTS, OUTPUTS
-from oip_conformance.outcomes import error_message, expect, got, is_a, success
-from oip_conformance.target import SMALL, Target, head, status_of
+from oip_conformance.outcomes import check_type, error_message, expect, got, success
+from oip_conformance.target import SMALL, Target, json_input, status_of
 from oip_conformance.wires import Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
 VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
-GOOD = json.dumps({"inputs": [head(*SMALL)]})
+GOOD = json.dumps({"inputs": [json_input(*SMALL)]})
 
 
 def full(target: Target, path: str) -> str:
@@ -57,7 +57,7 @@ def test_get(target: Target, http: Http, path: str, slash: str) -> None:
     reply = success(http.get(full(target, path) + slash))
     if path != "/v2":  # R4 checks its content
         assert reply.mimetype == "application/json"
-        is_a(reply.json, dict)
+        check_type(reply.json, dict)
 
 
 @pytest.mark.needs("versions")
@@ -109,9 +109,13 @@ def test_percent_encoded(target: Target, http: Http, path: str) -> None:
 @pytest.mark.parametrize("path", [*GETS, "{model}/infer"])
 def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
     """R21: the query string is ignored."""
-    infer = path.endswith("infer")
+    is_inference = path.endswith("infer")
     success(
-        http.open("POST" if infer else "GET", full(target, path) + "?a=1&b", GOOD if infer else b"")
+        http.open(
+            "POST" if is_inference else "GET",
+            full(target, path) + "?a=1&b",
+            GOOD if is_inference else b"",
+        )
     )
 
 
@@ -177,14 +181,14 @@ def test_server_metadata(http: Http) -> None:
     """R4: server metadata contains name, version and extensions. It can contain other members."""
     body = http.get("/v2").json
     assert set(body) >= {"name", "version", "extensions"}
-    is_a(body["name"], str)
-    is_a(body["version"], str)
+    check_type(body["name"], str)
+    check_type(body["version"], str)
     assert all(isinstance(each, str) for each in body["extensions"])
 
 
 def test_binary_extension_is_listed(target: Target, http: Http) -> None:
     """R4: binary_tensor_data is listed if and only if binary tensors are supported."""
-    envelope = {"inputs": [head(*SMALL)], "parameters": {"binary_data_output": True}}
+    envelope = {"inputs": [json_input(*SMALL)], "parameters": {"binary_data_output": True}}
     understood = (
         "Inference-Header-Content-Length"
         in Rest(http, model=target.rest.model).post(envelope).headers
@@ -234,9 +238,9 @@ def test_model_metadata(target: Target, http: Http) -> None:
     assert set(body) >= {"name", "platform", "inputs", "outputs"}
     assert body["name"] == target.model
     versions = body.get("versions") or []
-    is_a(versions, list)
+    check_type(versions, list)
     assert all(isinstance(each, str) for each in versions)
-    is_a(body["platform"], str)
+    check_type(body["platform"], str)
     for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
         assert [
             (each["name"], each["datatype"], each["shape"]) for each in listed
@@ -256,7 +260,7 @@ def test_metadata_parameters(target: Target, http: Http) -> None:
 def test_metadata_properties(target: Target, http: Http) -> None:
     """R6: the properties of the model, if any, are an object of strings."""
     properties = http.get(target.path).json.get("properties") or {}
-    is_a(properties, dict)
+    check_type(properties, dict)
     assert all(isinstance(each, str) for each in properties.values()), (
         f"expected strings, got {properties}"
     )

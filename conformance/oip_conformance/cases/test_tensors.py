@@ -308,7 +308,7 @@ def test_forms_agree(target: Target, form: str) -> None:
 
 @pytest.mark.parametrize("extra", [0, 1])
 def test_request_of_maximum_size(
-    limit: int, target: Target, http: Http, infer: str, form: str, extra: int
+    limit: int, target: Target, http: Http, infer_path: str, form: str, extra: int
 ) -> None:
     """G6: in each form, exactly the limit is accepted, one byte more is rejected, and the next request works."""
     for size in (limit + extra, 1024):
@@ -317,6 +317,6 @@ def test_request_of_maximum_size(
         if form.startswith("grpc"):
             expect(target.forms[form].send(body), "ok" if is_valid else "RESOURCE_EXHAUSTED")
         elif is_valid:
-            success(http.post(infer, body, headers))
+            success(http.post(infer_path, body, headers))
         else:
-            assert str(limit) in error_message(http.post(infer, body, headers), 413)
+            assert str(limit) in error_message(http.post(infer_path, body, headers), 413)

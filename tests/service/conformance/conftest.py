@@ -11,7 +11,7 @@ import pytest
 from oip_conformance.plugin import (  # noqa: F401
     form,
     http,
-    infer,
+    infer_path,
     limit,
     pytest_assertrepr_compare,
     pytest_configure,
