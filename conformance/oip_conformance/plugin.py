@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from oip_conformance.client import Http
-from oip_conformance.target import TARGET, Rest, Target
+from oip_conformance.skips import require_feature, require_grpc, skip_not_run
+from oip_conformance.target import GRPC_FEATURES, TARGET, Rest, Target
 from oip_conformance.wires import FORMS, Grpc
 
 
@@ -27,20 +28,31 @@ def target(pytestconfig: pytest.Config) -> Target:
 
 
 @pytest.fixture(autouse=True)
-def supported(request: pytest.FixtureRequest, target: Target) -> None:
-    """Skip a case if the server does not support a required feature."""
-    datatype = (
-        request.node.callspec.params.get("datatype") if hasattr(request.node, "callspec") else ""
-    )
-    needed = ["bf16"] if datatype == "BF16" else []
-    for mark in request.node.iter_markers("needs"):
-        needed += mark.args
-    for feature in needed:
-        if feature in ("health", "reflection") or feature.startswith("rpc "):
-            request.getfixturevalue("rpc")
-        if reason := target.missing_feature(feature):
-            pytest.skip(f"not supported: {reason}")
-    target.last.request = target.last.response = ""
+def prepare_case(request: pytest.FixtureRequest, target: Target) -> None:
+    """Skip a case whose features the server does not support. Forget the requests before the case.
+
+    The features are the arguments of the markers `needs`, and BF16 for a parameter `datatype` with
+    this value. The report of a case that fails before its first request must not show the last
+    request of another case, or of the detection of a feature.
+    """
+    for feature in needed_features(request.node):
+        if feature in GRPC_FEATURES:
+            require_grpc(target)
+        require_feature(target, feature)
+
+    target.last.request = ""
+    target.last.response = ""
+
+
+def needed_features(item: pytest.Item) -> list[str]:
+    """Return the features without which the case cannot run."""
+    features = []
+    # Only a parametrized case has a callspec.
+    if hasattr(item, "callspec") and item.callspec.params.get("datatype") == "BF16":
+        features.append("bf16")
+    for mark in item.iter_markers("needs"):
+        features += mark.args
+    return features
 
 
 @pytest.fixture
@@ -60,8 +72,7 @@ def rest(target: Target, http: Http) -> Rest:
 @pytest.fixture
 def rpc(target: Target) -> Grpc:
     """Return a client for gRPC with typed contents."""
-    if target.channel is None:
-        pytest.skip("not run: no --grpc ADDRESS was given")
+    require_grpc(target)
     return target.forms["grpc typed"]
 
 
@@ -70,9 +81,9 @@ def form(request: pytest.FixtureRequest, target: Target) -> str:
     """Return each of the four forms for target.infer()."""
     form: str = request.param
     if form.startswith("grpc"):
-        request.getfixturevalue("rpc")
-    elif form == "rest binary" and (reason := target.missing_feature("binary")):
-        pytest.skip(f"not supported: {reason}")
+        require_grpc(target)
+    if form == "rest binary":
+        require_feature(target, "binary")
     return form
 
 
@@ -80,17 +91,23 @@ def form(request: pytest.FixtureRequest, target: Target) -> str:
 def limit(target: Target) -> int:
     """Return the maximum size of a request in bytes."""
     if target.limit is None:
-        pytest.skip("not run: no --limit BYTES was given")
+        skip_not_run("no --limit BYTES was given")
     return target.limit
 
 
-# True while pytest names the parameters of a case. It calls pytest_make_parametrize_id for all tests of a run, also if
-# the hook belongs to a directory.
+MAX_ID_LENGTH = 60
+SHORTENED_ID_LENGTH = 50
+
+# A conftest.py can import the hooks of this plugin for the cases in its directory. pytest calls
+# pytest_make_parametrize_id of a conftest.py for all tests of a run, though, and must not rename
+# those. It calls pytest_generate_tests only for the tests in the directory. The latter hook
+# therefore tells the former that it names the parameters of a case.
 is_naming_case = ContextVar("is_naming_case", default=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests() -> Generator[None, None, None]:
+    """Set is_naming_case while pytest generates the cases of a test, which includes their names."""
     token = is_naming_case.set(True)
     try:
         yield
@@ -99,13 +116,23 @@ def pytest_generate_tests() -> Generator[None, None, None]:
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) -> str | None:
-    """Return the truncated value as an id, so that the name of a case shows its data."""
+    """Return the truncated value as an id, so that the name of a case shows its data.
+
+    The id of an enum's member, a function or a class is its name. For a test outside the suite,
+    return None, so that pytest chooses the id.
+    """
     if not is_naming_case.get():
         return None
-    if isinstance(val, Enum) or callable(val):
-        return val.name if isinstance(val, Enum) else val.__name__
-    text = val if isinstance(val, str) and val.isprintable() else repr(val)
-    return text if len(text) <= 60 else f"{text[:50]}… ({len(text)} characters)"
+    if isinstance(val, Enum):
+        return val.name
+    if callable(val):
+        return val.__name__
+
+    is_plain = isinstance(val, str) and val.isprintable()
+    text = val if is_plain else repr(val)
+    if len(text) <= MAX_ID_LENGTH:
+        return text
+    return f"{text[:SHORTENED_ID_LENGTH]}… ({len(text)} characters)"
 
 
 # Descriptions of comparison operators.
@@ -123,7 +150,9 @@ def pytest_assertrepr_compare(op: str, left: Any, right: Any) -> list[str] | Non
     """Describe a failed comparison in one line, with the expected and the actual value."""
     if op in ("in", "not in"):
         return [f"expected {short(left)} {op} {short(right)}"]
-    return [f"expected {EXPECTED[op]}{short(right)}, got {short(left)}"] if op in EXPECTED else None
+    if op in EXPECTED:
+        return [f"expected {EXPECTED[op]}{short(right)}, got {short(left)}"]
+    return None
 
 
 def short(value: Any) -> str:
@@ -132,7 +161,9 @@ def short(value: Any) -> str:
         return value.name
     if isinstance(value, Message):
         value = dict(value.items())
-    text = repr(sorted(value, key=repr) if isinstance(value, set) else value)
+    if isinstance(value, set):
+        value = sorted(value, key=repr)
+    text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oip_conformance.report import OUTCOMES, outcome_of_skip
+from oip_conformance.report import OUTCOMES
+from oip_conformance.skips import outcome_of_skip
 
 
 @pytest.mark.parametrize("outcome", ["not supported", "not run"])

@@ -25,7 +25,7 @@ def test_config(target: Target, http: Http) -> None:
     for tensors, expected in ((body["input"], INPUTS), (body["output"], OUTPUTS)):
         assert [(each["name"], each["data_type"], each["dims"]) for each in tensors] == [
             (name, "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}", shape)
-            for name, datatype, shape in target.supported(expected)
+            for name, datatype, shape in target.supported_tensors(expected)
         ]
 
 

@@ -244,7 +244,7 @@ def test_model_metadata(target: Target, http: Http) -> None:
     for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
         assert [
             (each["name"], each["datatype"], each["shape"]) for each in listed
-        ] == target.supported(expected)
+        ] == target.supported_tensors(expected)
 
 
 def test_metadata_parameters(target: Target, http: Http) -> None:

@@ -13,6 +13,7 @@ from oip_conformance.client import Http, Reply
 from oip_conformance.large_requests import large_request
 from oip_conformance.model import DATATYPES, INPUT_OF_RANK
 from oip_conformance.outcomes import error_message, expect, success
+from oip_conformance.skips import require_feature
 from oip_conformance.target import RAW_ONLY, SMALL, Target
 from oip_conformance.values import (
     ELEMENTS,
@@ -115,8 +116,8 @@ def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
 @pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
 def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected: str) -> None:
     """R11: an element is returned unchanged, except for rounding."""
-    if datatype in RAW_ONLY and (reason := target.missing_feature(f"{datatype.lower()} json")):
-        pytest.skip(f"not supported: {reason}")
+    if datatype in RAW_ONLY:
+        require_feature(target, f"{datatype.lower()} json")
     got = data_of(send(rest, datatype.lower(), datatype, [len(json.loads(data))], data))
     assert exact(datatype, got) == exact(datatype, json.loads(expected))
     if datatype not in FLOATS:

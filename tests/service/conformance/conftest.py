@@ -13,13 +13,13 @@ from oip_conformance.plugin import (  # noqa: F401
     http,
     infer_path,
     limit,
+    prepare_case,
     pytest_assertrepr_compare,
     pytest_configure,
     pytest_generate_tests,
     pytest_make_parametrize_id,
     rest,
     rpc,
-    supported,
 )
 from oip_conformance.target import Target
 from tests import conformance_model
