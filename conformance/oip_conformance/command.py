@@ -21,7 +21,15 @@ from oip_conformance.addresses import InvalidTarget
 from oip_conformance.client import TIMEOUT_SECONDS
 from oip_conformance.model import NAME
 from oip_conformance.origins import RULES, Origin
-from oip_conformance.report import GROUPS, Report, name_of, new_case, place, rules_of
+from oip_conformance.report import (
+    GROUPS,
+    Report,
+    group_of,
+    name_of,
+    new_case,
+    rule_order,
+    rules_of,
+)
 from oip_conformance.restart import restart, time_limit
 from oip_conformance.target import TARGET, Target
 
@@ -34,11 +42,12 @@ OPTIONS = [
     "--no-header",
     "--no-summary",
     "--tb=short",
+    "-p",
+    "no:cacheprovider",
 ]
-OPTIONS += ["-p", "no:cacheprovider"]
 CASE_SECONDS = 15.0
-# Exit codes of pytest if it could run the cases.
-RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+# Exit codes of pytest if it has run the cases.
+COMPLETED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @click.command(context_settings={"show_default": True})
@@ -118,28 +127,38 @@ def main(
     The exit status is 0 if no case failed. It is 1 if a case failed or killed the server, or if the
     run is partial. It is 2 if the server cannot be tested.
     """
-    wanted = known(rules)
+    rules_and_groups = parse_rules(rules)
     for option, path in (("--json", json_path), ("--junit", junit_path)):
         if path and (path.is_dir() or not path.parent.is_dir()):
             raise InvalidTarget(f"{option} {path}: expected a file in a folder that exists")
-    target = Target(url, address, model, limit, timeout)
-    if lacking := target.missing_tensors():
-        click.echo(f"the model lacks: {', '.join(lacking)}", err=True)
-    requested_output = {
+
+    target = Target(url, address, model=model, limit=limit, timeout=timeout)
+    if missing := target.missing_tensors():
+        click.echo(f"the model lacks: {', '.join(missing)}", err=True)
+
+    context = {
+        "suite": version("oip-conformance"),
+        "server": target.server,
         "url": url,
         "grpc": address,
         "model": model,
         "limit": limit,
         "timeout": timeout,
-        "rules": wanted,
+        "rules": rules_and_groups,
         "origins": origins,
     }
-    report = Report(
-        {"suite": version("oip-conformance"), "server": target.server, **requested_output},
-        target.last,
-    )
+    report = Report(context, target.last)
     with closing(target):
-        run(Run(target, report, wanted, origins, case_timeout, restart_command))
+        runner = CaseRunner(
+            target,
+            report,
+            rules=rules_and_groups,
+            origins=origins,
+            case_timeout=case_timeout,
+            restart_command=restart_command,
+        )
+        run_cases(runner)
+
     report.echo(verbose)
     for path, text in ((json_path, report.as_json), (junit_path, report.as_junit)):
         if path:
@@ -147,30 +166,37 @@ def main(
     sys.exit(bool(report.failed or report.stopped))
 
 
-def known(rules: tuple[str, ...]) -> list[str]:
-    """Return the requested rules and groups. Raise InvalidTarget if one is unknown."""
-    there = sorted(RULES, key=place)
-    wanted = [rule.strip().upper() for each in rules for rule in each.split(",")]
-    for rule in wanted:
-        if rule not in {*there, *GROUPS}:
-            raise InvalidTarget(f"--rule {rule}: expected one of {', '.join([*GROUPS, *there])}")
-    return wanted
+def parse_rules(options: tuple[str, ...]) -> list[str]:
+    """Return the rules and groups in the values of --rule. Raise InvalidTarget for others."""
+    known = [*GROUPS, *sorted(RULES, key=rule_order)]
+    rules = []
+    for option in options:
+        for text in option.split(","):
+            rule = text.strip().upper()
+            if rule not in known:
+                raise InvalidTarget(f"--rule {rule}: expected one of {', '.join(known)}")
+            rules.append(rule)
+    return rules
 
 
-def run(plugin: Run) -> None:
-    """Run the cases until a signal arrives. Exit if pytest cannot run them."""
+def run_cases(runner: CaseRunner) -> None:
+    """Run the cases until a signal arrives. Exit if pytest cannot run them.
+
+    Raise InvalidTarget if the options select no case.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     # Plugins of the environment could change the cases.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    begun = time.monotonic()
-    code = pytest.main(OPTIONS, plugins=[case_plugin, plugin.report, plugin])
-    plugin.report.seconds = time.monotonic() - begun
+
+    start = time.monotonic()
+    code = pytest.main(OPTIONS, plugins=[case_plugin, runner.report, runner])
+    runner.report.seconds = time.monotonic() - start
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-        options = [f"--rule {rule}" for rule in plugin.rules]
-        options += [f"--origin {origin}" for origin in plugin.origins]
+        options = [f"--rule {rule}" for rule in runner.rules]
+        options += [f"--origin {origin}" for origin in runner.origins]
         raise InvalidTarget(f"{' '.join(options)}: the options select no case in common")
-    if code not in RUN:
+    if code not in COMPLETED:
         sys.exit(int(code))
 
 
@@ -181,38 +207,49 @@ def write(path: Path, text: str) -> None:
         raise InvalidTarget(f"{path}: {error.strerror}") from None
 
 
-class Run:
-    """A pytest plugin that provides the server under test, selects the cases, and runs them."""
+class CaseRunner:
+    """A pytest plugin that provides the server under test, selects the cases, and runs them.
+
+    `rules` are rules and groups, and `origins` are keys of origins. If one of them is empty, it
+    selects all cases.
+    """
 
     def __init__(
         self,
         target: Target,
         report: Report,
+        *,
         rules: list[str],
         origins: tuple[str, ...],
         case_timeout: float,
         restart_command: str | None,
     ):
-        self.target, self.report, self.rules, self.origins = target, report, rules, origins
-        self.case_timeout, self.restart_command = case_timeout, restart_command
+        self.target = target
+        self.report = report
+        self.rules = rules
+        self.origins = origins
+        self.case_timeout = case_timeout
+        self.restart_command = restart_command
 
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[TARGET] = self.target
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        if self.rules:
-            items[:] = [
-                item
-                for item in items
-                if any({rule, rule[0]} & {*self.rules} for rule in rules_of(item))
-            ]
-        if self.origins:
-            items[:] = [item for item in items if new_case(item).origin.key in self.origins]
+        items[:] = [item for item in items if self.is_selected(item)]
         self.report.expected = len(items)
+
+    def is_selected(self, item: pytest.Item) -> bool:
+        """Return True if the case names a selected rule and has a selected origin."""
+        if self.origins and new_case(item).origin.key not in self.origins:
+            return False
+        if not self.rules:
+            return True
+        return any(rule in self.rules or group_of(rule) in self.rules for rule in rules_of(item))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_setup(self) -> Generator[None, None, None]:
+        """Limit the time of the setup. The call and the teardown have the same limit each."""
         with time_limit(self.case_timeout):
             yield
 

@@ -18,6 +18,7 @@ import pytest
 
 from oip_conformance.client import LastExchange
 from oip_conformance.origins import Origin, origin_of
+from oip_conformance.skips import NOT_RUN, NOT_SUPPORTED, outcome_of_skip
 
 GROUPS = {
     "R": "REST, and tensors of both transports",
@@ -27,9 +28,10 @@ GROUPS = {
     "C": "Content types",
 }
 KILLED = "killed the server"
-OUTCOMES = ["passed", "failed", KILLED, "not supported", "not run"]
+OUTCOMES = ["passed", "failed", KILLED, NOT_SUPPORTED, NOT_RUN]
 FAILURES = ("failed", KILLED)
-LEAD = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")
+# The rules at the start of a docstring, as in "R19, G1: an exception results in 500".
+LEADING_RULES = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")
 DETAIL_CHARACTERS = 400
 # Characters that XML 1.0 does not allow.
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -57,31 +59,51 @@ class Case:
     def is_failed(self) -> bool:
         return self.outcome in FAILURES
 
+    def is_of(self, rule_or_group: str) -> bool:
+        """Return True if the case counts toward this rule, or toward this group of rules."""
+        return rule_or_group in (self.rule, group_of(self.rule))
+
     def members(self) -> dict[str, str]:
         """Return the case for the JSON report."""
-        named = ["rule", "test", "name", "outcome", "detail", *(["sent"] if self.is_failed else [])]
-        return {"origin": self.origin.key, **{name: getattr(self, name) for name in named}}
+        members = {
+            "origin": self.origin.key,
+            "rule": self.rule,
+            "test": self.test,
+            "name": self.name,
+            "outcome": self.outcome,
+            "detail": self.detail,
+        }
+        if self.is_failed:
+            members["sent"] = self.sent
+        return members
+
+
+def group_of(rule: str) -> str:
+    """Return the group of a rule: "R" for R10."""
+    return rule[0]
+
+
+def rule_order(rule: str) -> tuple[int, int]:
+    """Return the sort key for a rule: the order of the groups, then the number."""
+    return list(GROUPS).index(group_of(rule)), int(rule[1:])
 
 
 def rules_of(item: pytest.Item) -> list[str]:
-    """Return the rules at the start of the test's docstring. The case counts toward the first rule."""
-    found = LEAD.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
-    assert found, f"{item.nodeid}: its docstring does not begin with a rule"
-    return found[0].split(", ")
-
-
-def place(rule: str) -> tuple[int, int]:
-    """Return the sort key for a rule."""
-    return list(GROUPS).index(rule[0]), int(rule[1:])
+    """Return the rules at the start of the test's docstring. The case counts toward the first."""
+    match = LEADING_RULES.match(item.function.__doc__ or "")  # type: ignore[attr-defined]
+    assert match, f"{item.nodeid}: its docstring does not begin with a rule"
+    return match[0].split(", ")
 
 
 def name_of(item: pytest.Item) -> str:
+    """Return the sentence in the test's docstring, and the parameters of the case if it has any."""
     sentence = " ".join(item.function.__doc__.split()).rstrip(".")  # type: ignore[attr-defined]
     parameters = item.name.partition("[")[2].removesuffix("]")
     return f"{sentence} [{parameters}]" if parameters else sentence
 
 
 def new_case(item: pytest.Item) -> Case:
+    """Return the case of an item. Its outcome is "passed" until the report records another one."""
     rule = rules_of(item)[0]
     return Case(rule, origin_of(rule, item.name), item.name, name_of(item))
 
@@ -93,25 +115,40 @@ class Report:
     """
 
     def __init__(self, context: dict[str, Any], last: LastExchange) -> None:
-        self.context, self.last = context, last
+        self.context = context
+        self.last = last
+        # The cases by the ids of their items.
         self.cases: dict[str, Case] = {}
-        self.expected, self.seconds, self.stopped = 0, 0.0, ""
+        self.expected = 0
+        self.seconds = 0.0
+        self.stopped = ""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Record the outcome of the setup, the call or the teardown of a case."""
         report = yield
-        error = call.excinfo.value if call.excinfo else None
-        if error is None and call.when != "call":
-            return report
+        if call.when != "call" and call.excinfo is None:
+            return report  # only the call decides that a case has passed
+
         case = self.cases.setdefault(item.nodeid, new_case(item))
         case.seconds += call.duration
+        if call.excinfo is None:
+            return report
+
+        error = call.excinfo.value
         if isinstance(error, pytest.skip.Exception):
             case.outcome, case.detail = outcome_of_skip(str(error.msg))
-        elif error is not None and case.outcome == "passed":
-            case.outcome, case.sent, case.trace = "failed", self.last.request, report.longreprtext
-            case.detail = detail_of(error, self.last.response)
+            return report
+
+        # An error in the teardown does not replace the outcome of the call.
+        if case.outcome != "passed":
+            return report
+        case.outcome = "failed"
+        case.detail = detail_of(error, self.last.response)
+        case.sent = self.last.request
+        case.trace = report.longreprtext
         return report
 
     def has_passed(self, item: pytest.Item) -> bool:
@@ -120,20 +157,26 @@ class Report:
     def record_kill(self, item: pytest.Item) -> None:
         """Record that the server does not work after this case, which can also be one that was not run."""
         case = self.cases[item.nodeid]
-        case.outcome, case.sent = KILLED, case.sent or self.last.request
+        case.outcome = KILLED
+        case.sent = case.sent or self.last.request
 
     @property
     def failed(self) -> list[Case]:
         """Return the failed cases, sorted by origin and rule."""
         origins = [*Origin]
         failed = (case for case in self.cases.values() if case.is_failed)
-        return sorted(failed, key=lambda case: (origins.index(case.origin), place(case.rule)))
+        return sorted(failed, key=lambda case: (origins.index(case.origin), rule_order(case.rule)))
 
-    def counts(self, of: str = "", origin: Origin | None = None) -> dict[str, int]:
-        """Count the cases of a rule, of a group, or of all groups (""), by outcome. `origin` selects an origin."""
-        cases = (case for case in self.cases.values() if origin in (None, case.origin))
-        counted = Counter(case.outcome for case in cases if of in ("", case.rule, case.rule[0]))
-        return {outcome: counted[outcome] for outcome in OUTCOMES}
+    def counts(self, rule_or_group: str = "", origin: Origin | None = None) -> dict[str, int]:
+        """Count the cases by outcome. Without a rule or group, or an origin, count those of all."""
+        counter: Counter[str] = Counter()
+        for case in self.cases.values():
+            if rule_or_group and not case.is_of(rule_or_group):
+                continue
+            if origin and case.origin is not origin:
+                continue
+            counter[case.outcome] += 1
+        return {outcome: counter[outcome] for outcome in OUTCOMES}
 
     def echo(self, verbose: bool) -> None:
         """Print the failed cases by origin, and the table."""
@@ -150,25 +193,24 @@ class Report:
             click.echo(f"\npartial, {len(self.cases)} of {self.expected} cases: {self.stopped}")
 
     def table(self) -> str:
-        """Return a table of the counts by origin, group and outcome."""
-        rows: list[tuple[str, dict[str, int] | None]] = []
-        for origin in Origin:
-            groups = {
-                f"  {group}  {title}": self.counts(group, origin) for group, title in GROUPS.items()
-            }
-            if found := [(label, row) for label, row in groups.items() if any(row.values())]:
-                rows += [(origin.value, None), *found]
-        rows.append(("all", self.counts()))
-        width = max(map(len, GROUPS.values())) + 5
+        """Return a table of the counts by origin, group and outcome, without groups of no cases."""
+        labels = {group: f"  {group}  {title}" for group, title in GROUPS.items()}
+        width = max(len(label) for label in labels.values())
         lines = [" " * width + "".join(f"  {outcome}" for outcome in OUTCOMES)]
-        for label, row in rows:
-            cells = [f"{row[outcome]:>{len(outcome) + 2}}" for outcome in OUTCOMES] if row else []
-            lines.append(f"{label:<{width}}{''.join(cells)}".rstrip())
+        for origin in Origin:
+            rows = []
+            for group, label in labels.items():
+                counts = self.counts(group, origin)
+                if any(counts.values()):
+                    rows.append(table_row(label, width, counts=counts))
+            if rows:
+                lines += [origin.value, *rows]
+        lines.append(table_row("all", width, counts=self.counts()))
         return "\n".join(lines)
 
     def as_json(self) -> str:
-        rules = sorted({case.rule for case in self.cases.values()}, key=place)
-        made = {
+        rules = sorted({case.rule for case in self.cases.values()}, key=rule_order)
+        report = {
             **self.context,
             "date": date.today().isoformat(),
             "seconds": round(self.seconds, 1),
@@ -179,7 +221,7 @@ class Report:
             "messages": sorted(self.last.messages),
             "cases": [case.members() for case in self.cases.values()],
         }
-        return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
 
     def as_junit(self) -> str:
         counts = self.counts()
@@ -188,39 +230,39 @@ class Report:
             "tests": str(len(self.cases)),
             "failures": str(counts["failed"]),
             "errors": str(counts[KILLED]),
-            "skipped": str(counts["not supported"] + counts["not run"]),
+            "skipped": str(counts[NOT_SUPPORTED] + counts[NOT_RUN]),
             "time": f"{self.seconds:.3f}",
         }
         root = ElementTree.Element("testsuites")
         suite = ElementTree.SubElement(root, "testsuite", attributes)
         for case in self.cases.values():
-            named = {
-                "classname": case.rule,
-                "name": in_xml(case.name),
-                "time": f"{case.seconds:.3f}",
-            }
-            element = ElementTree.SubElement(suite, "testcase", named)
-            if case.is_failed:
-                kind = "error" if case.outcome == KILLED else "failure"
-                failure = ElementTree.SubElement(element, kind, message=in_xml(case.detail))
-                failure.text = in_xml(f"sent: {case.sent}")
-            elif case.outcome != "passed":
-                ElementTree.SubElement(
-                    element, "skipped", message=in_xml(f"{case.outcome}: {case.detail}")
-                )
+            suite.append(junit_element(case))
         ElementTree.indent(root)
         return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
-def outcome_of_skip(message: str) -> tuple[str, str]:
-    """Return the outcome and the reason from the message of a skip, which is "OUTCOME: REASON".
+def table_row(label: str, width: int, *, counts: dict[str, int]) -> str:
+    """Return a row of the table: each count is right-aligned below the name of its outcome."""
+    cells = "".join(f"  {count:>{len(outcome)}}" for outcome, count in counts.items())
+    return f"{label:<{width}}{cells}"
 
-    A skip with another message, such as one of pytest itself, counts as not run.
-    """
-    outcome, _, reason = message.partition(": ")
-    if outcome in ("not supported", "not run"):
-        return outcome, reason
-    return "not run", message
+
+def junit_element(case: Case) -> ElementTree.Element:
+    """Return the case as an element of JUnit XML."""
+    attributes = {
+        "classname": case.rule,
+        "name": in_xml(case.name),
+        "time": f"{case.seconds:.3f}",
+    }
+    element = ElementTree.Element("testcase", attributes)
+    if case.is_failed:
+        tag = "error" if case.outcome == KILLED else "failure"
+        failure = ElementTree.SubElement(element, tag, message=in_xml(case.detail))
+        failure.text = in_xml(f"sent: {case.sent}")
+    elif case.outcome != "passed":
+        message = in_xml(f"{case.outcome}: {case.detail}")
+        ElementTree.SubElement(element, "skipped", message=message)
+    return element
 
 
 def detail_of(error: BaseException, response: str) -> str:
@@ -228,15 +270,27 @@ def detail_of(error: BaseException, response: str) -> str:
     if isinstance(error, grpc.RpcError):
         text = f"got {error.code().name}: {error.details()}"
     elif isinstance(error, AssertionError):
-        text = str(error).partition("\nassert ")[0].removeprefix("assert ")
+        text = assertion_text(error)
     elif isinstance(error, (OSError, http.client.HTTPException)):
         text = f"no response: {str(error) or repr(error)}"
     else:
-        text = f"{type(error).__name__}: {error}" + (
-            f"; last response: {response}" if response else ""
-        )
-    text = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
-    return text if len(text) <= DETAIL_CHARACTERS else f"{text[:DETAIL_CHARACTERS]}..."
+        text = f"{type(error).__name__}: {error}"
+        if response:
+            text += f"; last response: {response}"
+
+    without_addresses = re.sub(r" at 0x[0-9a-f]+", "", text)
+    line = " ".join(without_addresses.split())
+    return line if len(line) <= DETAIL_CHARACTERS else f"{line[:DETAIL_CHARACTERS]}..."
+
+
+def assertion_text(error: AssertionError) -> str:
+    """Return the text of a failed assertion without the source of its expression.
+
+    pytest rewrites the text. If the assertion has a message, the text is "MESSAGE\\nassert SOURCE".
+    Otherwise, it is "assert DESCRIPTION", with the description of pytest_assertrepr_compare().
+    """
+    message, _, _ = str(error).partition("\nassert ")
+    return message.removeprefix("assert ")
 
 
 def indented(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from oip_conformance.origins import Origin
-from oip_conformance.report import FAILURES, KILLED, OUTCOMES, place
+from oip_conformance.report import FAILURES, KILLED, OUTCOMES, rule_order
 
 RESULTS = Path(__file__).with_name("results")
 REASONS = RESULTS / "reasons.toml"
@@ -112,7 +112,7 @@ def summary_table(results: dict[str, Result]) -> str:
 def rules_table(results: dict[str, Result], origin: str) -> str:
     rules = sorted(
         {rule for result in results.values() for rule in result["counts"].get(origin, {})},
-        key=place,
+        key=rule_order,
     )
     head = ["Rule", *(result["title"] for result in results.values())]
     return table(
@@ -131,7 +131,7 @@ def failed_groups(result: Result) -> list[tuple[str, str, int]]:
     return [
         (origin.key, rule, failed)
         for origin in Origin
-        for rule in sorted(result["counts"].get(origin.key, {}), key=place)
+        for rule in sorted(result["counts"].get(origin.key, {}), key=rule_order)
         if (failed := sum(count(result, [origin.key], rule)[outcome] for outcome in FAILURES))
     ]
 
