@@ -253,6 +253,16 @@ def test_columns_of_the_only_input(four: Running, infer: Infer, tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize("value", ["1e39", 1e39])
+def test_rejects_numbers_out_of_range_of_fp32(
+    value: Any, four: Running, infer: Infer, tmp_path: Path
+) -> None:
+    """A number that only FP64 can represent is rejected for an FP32 input, and is not sent as infinity."""
+    path = write_jsonl(tmp_path / "in.jsonl", [{"a": value, "b": 1, "c": 2, "d": 3}])
+    error = infer(path, "--columns", "a,b,c,d", at=four, status=1).stderr
+    assert 'Input "x": value out of range. Expected FP32 within' in error
+
+
 def test_chosen_columns(infer: Infer, tmp_path: Path) -> None:
     """--columns selects columns by input name. If no column has one, the order of the inputs applies."""
     names = [*ROWS[0]]
