@@ -14,10 +14,12 @@ import click
 import numpy as np
 
 from dev.benchmarks.cases import Case
+from dev.benchmarks.requests import send_request
 from dev.benchmarks.servers.start import cpu_seconds
 from tests.kit.processes import Running
 
 WARM_UP_SECONDS = 1
+MESSAGE_PREFIX_BYTES = 5  # of gRPC: whether the message is compressed, and its length
 SCRIPT = Path(__file__).with_name("wrk.lua")
 PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "taskset": "util-linux"}
 
@@ -43,10 +45,17 @@ def measure(
 ) -> Row:
     """Run the load generator for a case on the CPU cores `cpus`."""
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
-    send, address = (wrk, server.http) if case.transport == "http" else (h2load, server.grpc)
+    message, _ = send_request(case, server)
+
     before = cpu_seconds(server.process.pid)
-    with tempfile.TemporaryDirectory() as folder:
-        row = send(case, address, seconds, connections, pinned, Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if case.transport == "http":
+            row = wrk(case, server.http, seconds, connections, pinned, folder)
+        else:
+            row = h2load(
+                case, server.grpc, seconds, connections, pinned, folder, message_length=len(message)
+            )
     used = cpu_seconds(server.process.pid) - before
     return replace(row, cpu=used / max(row.rate * seconds, 1) * 1e6)
 
@@ -80,8 +89,21 @@ def wrk(
 
 
 def h2load(
-    case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path
+    case: Case,
+    address: str,
+    seconds: int,
+    connections: int,
+    pinned: list[str],
+    folder: Path,
+    message_length: int,
 ) -> Row:
+    """Run h2load. Each successful response contains a message of `message_length` bytes.
+
+    h2load reports the HTTP status, which is 200 for a gRPC error, too. But such a response contains
+    no message. The number of successful responses is therefore that of the received bytes, divided
+    by the bytes per message. The received bytes include parts of messages that were on their way at
+    the end, so the number of failed requests can be too low by the number of connections.
+    """
     body, log = folder / "body", folder / "log"
     body.write_bytes(b"\0" + len(case.body).to_bytes(4, "big") + case.body)
     options = [
@@ -101,7 +123,10 @@ def h2load(
     status, micros = np.loadtxt(log, int, usecols=(1, 2), ndmin=2).T
     p50, p99 = np.percentile(micros, [50, 99]) / 1000
     rate = float(re.findall(r"([\d.]+) req/s", said)[0])
-    return Row(rate, float(p50), float(p99), int((status != 200).sum()))
+    data_bytes = int(re.findall(r"\((\d+)\) data", said)[0])
+    succeeded = data_bytes // (MESSAGE_PREFIX_BYTES + message_length)
+    failed = max(int((status != 200).sum()), len(status) - succeeded)
+    return Row(rate, float(p50), float(p99), failed)
 
 
 def run(command: list[str]) -> str:
