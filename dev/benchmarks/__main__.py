@@ -12,9 +12,10 @@ import click
 from dev.benchmarks.cases import CASES, Case
 from dev.benchmarks.load import WARM_UP_SECONDS, check_tools, measure
 from dev.benchmarks.report import RESULTS, TITLES, Results
-from dev.benchmarks.requests import Unsupported, send_request
+from dev.benchmarks.requests import RequestFailed, send_request
 from dev.benchmarks.servers.bentoml.cases import CASES as BENTOML_CASES
 from dev.benchmarks.servers.start import Server, find_recipes, start_all, start_alone, versions
+from dev.benchmarks.support import is_unsupported
 
 # Slower servers are measured longer. Otherwise, the requests at the edges of the measurement distort the rate.
 SLOW_RATE, SLOW_TIMES = 60, 5
@@ -94,7 +95,9 @@ def answers(case: Case, name: str, server: Server, results: Results) -> bool:
     with server.awake() as running:
         try:
             case.check(*send_request(case, running))
-        except Unsupported as error:
+        except RequestFailed as error:
+            if not is_unsupported(case, name, error):
+                raise click.ClickException(f"{case.name}: {name} failed: {error}") from error
             results.leave_out(case, name, str(error))
             return False
         except Exception as error:

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from dev.benchmarks.report import BARE, OURS, markdown
-from dev.benchmarks.requests import Unsupported, send_request
+from dev.benchmarks.requests import RequestFailed, send_request
 from dev.benchmarks.servers.start import MIB, Recipe, find_recipes, processes, start, versions
 from dev.benchmarks.service import REST, WAYS, echo_case
+from dev.benchmarks.support import is_unsupported
 from tests.kit.processes import peak, reset_peak
 
 MEGABYTES, REQUESTS = 32, 5
@@ -49,7 +50,7 @@ def transport_of(way: str) -> str:
 
 
 def measure_server(recipe: Recipe, way: str, cpu: int) -> dict[str, Any]:
-    """Return the peak memory as a multiple of the body, or the reason if the server rejects the request."""
+    """Return the peak memory as a multiple of the body, or the reason if the server does not support the request."""
     small = echo_case(way, SMALL)
     case = echo_case(way, MEGABYTES * 10**6 * SMALL // len(small.body))
     with start(recipe, cpu) as server, server.awake() as running:
@@ -60,7 +61,9 @@ def measure_server(recipe: Recipe, way: str, cpu: int) -> dict[str, Any]:
             idle = reset_peak(pids)
             for _ in range(REQUESTS):
                 send_request(case, running)
-        except Unsupported as error:
+        except RequestFailed as error:
+            if not is_unsupported(small, recipe.name, error):
+                raise
             return {"reason": str(error)}
         time.sleep(SETTLE_SECONDS)
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from http import HTTPStatus
 
 import grpc
 
@@ -11,11 +12,16 @@ from dev.benchmarks.cases import Case, tracing_headers
 from tests.kit.processes import Running
 
 TIMEOUT_SECONDS = 300  # torch.compile() can take minutes
+REJECTIONS = {
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+}
 Answer = tuple[bytes, dict[str, str]]
 
 
 def send_request(case: Case, server: Running) -> Answer:
-    """Return the body and headers of the response. Raise Unsupported if the server rejects the request."""
+    """Return the body and headers of the response. Raise RequestFailed for an error."""
     return (
         send_http_request(case, server.http)
         if case.transport == "http"
@@ -23,8 +29,12 @@ def send_request(case: Case, server: Running) -> Answer:
     )
 
 
-class Unsupported(Exception):
-    """The server does not support the request of a case."""
+class RequestFailed(Exception):
+    """The response is an error."""
+
+
+class Unsupported(RequestFailed):
+    """The server rejects the request, so it does not support the case."""
 
 
 def send_http_request(case: Case, address: str) -> Answer:
@@ -37,7 +47,9 @@ def send_http_request(case: Case, address: str) -> Answer:
     body, given = response.read(), dict(response.getheaders())
     connection.close()
     if response.status != 200:
-        raise Unsupported(f"{response.status} {body[:200]!r}")
+        is_rejection = 400 <= response.status < 500 or response.status == HTTPStatus.NOT_IMPLEMENTED
+        error_class = Unsupported if is_rejection else RequestFailed
+        raise error_class(f"{response.status} {body[:200]!r}")
     return body, {name.title(): value for name, value in given.items()}
 
 
@@ -55,4 +67,5 @@ def send_grpc_request(case: Case, address: str) -> Answer:
         try:
             return channel.unary_unary(case.path)(case.body, timeout=TIMEOUT_SECONDS), {}
         except grpc.RpcError as error:
-            raise Unsupported(f"{error.code()} {error.details()}") from None
+            error_class = Unsupported if error.code() in REJECTIONS else RequestFailed
+            raise error_class(f"{error.code()} {error.details()}") from None

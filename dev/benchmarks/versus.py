@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ import trustme
 
 from dev.benchmarks.cases import CASES, S1_TLS, Case
 from dev.benchmarks.load import Row, check_tools, measure
-from dev.benchmarks.requests import Unsupported, send_request
+from dev.benchmarks.requests import RequestFailed, send_request
 from dev.benchmarks.servers.start import ROOT
 from tests.kit.processes import Running, free_ports, started
 
@@ -137,10 +138,12 @@ def serve(folder: Path, python: Path, case: Case, cpu: int) -> Iterator[Running]
 
 
 def responds(case: Case, running: Running) -> bool:
+    """Return True if the request succeeds. While the service starts, any error can occur."""
     try:
-        return bool(send_request(case, running))
-    except (OSError, Unsupported):
+        send_request(case, running)
+    except (OSError, HTTPException, RequestFailed):
         return False
+    return True
 
 
 def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
