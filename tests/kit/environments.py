@@ -20,7 +20,8 @@ LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
 def make_environment(name: str, requirements: Path, python: str | Path = sys.executable) -> Path:
-    """Return the Python of .venv-NAME. The environment is created again when `requirements` changes."""
+    """Return the Python of .venv-NAME. The environment is created again when `requirements` or the Python changes."""
+    interpreter = run(python, "-c", "import sys\nprint(sys.version, sys.base_prefix)")
 
     def install(folder: Path) -> None:
         uv = (
@@ -40,13 +41,14 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
             requirements,
         )
 
-    return install_once(name, requirements, install) / "bin" / "python"
+    content = interpreter + requirements.read_text()
+    return install_once(name, content, install) / "bin" / "python"
 
 
-def install_once(name: str, listing: Path, install: Callable[[Path], None]) -> Path:
-    """Return the directory .venv-NAME after install(directory), which runs again when the file `listing` changes."""
+def install_once(name: str, content: str, install: Callable[[Path], None]) -> Path:
+    """Return the directory .venv-NAME after install(directory), which runs again when `content` changes."""
     folder = ROOT / f".venv-{name}"
-    stamp, digest = folder / "installed.sha256", hashlib.sha256(listing.read_bytes()).hexdigest()
+    stamp, digest = folder / "installed.sha256", hashlib.sha256(content.encode()).hexdigest()
     with (ROOT / f".venv-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
         if not (stamp.exists() and stamp.read_text() == digest):
@@ -83,7 +85,7 @@ def make_node_packages() -> Path:
         run("npm", "install", "--prefix", folder, *options)
 
     listing = CLIENTS / "node" / "package.json"
-    return install_once("node", listing, install) / "node_modules"
+    return install_once("node", listing.read_text(), install) / "node_modules"
 
 
 def make_mlserver() -> Path:

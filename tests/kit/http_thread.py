@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
@@ -15,6 +16,8 @@ from app.runtime.gunicorn_hooks import Logger
 from app.server.worker import Worker
 from tests.kit.service import Service
 from tests.kit.standalone import Lifecycle
+
+START_SECONDS = 60
 
 
 class Application(BaseApplication):
@@ -36,10 +39,17 @@ class Application(BaseApplication):
 
 
 class ThreadWorker(Worker):
-    """A worker in a thread. It handles no signals, because they belong to the main thread."""
+    """A worker in a thread. It handles no signals, because they belong to the main thread.
+
+    is_stoppable: is set when the thread has opened the pipe that stop() writes to
+    """
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self.is_stoppable = threading.Event()
 
     def init_signals(self) -> None:
-        pass
+        self.is_stoppable.set()  # gunicorn calls this method after it has opened the pipe
 
     def load_wsgi(self) -> None:
         super().load_wsgi()
@@ -51,7 +61,8 @@ class ThreadWorker(Worker):
         self.accept_connections()
 
     def stop(self) -> None:
-        """Stop as after SIGTERM."""
+        """Stop as after SIGTERM. The thread may have started just now."""
+        assert self.is_stoppable.wait(START_SECONDS)
         self.alive = False
         os.write(self.PIPE[1], b".")  # wakes the main loop
 

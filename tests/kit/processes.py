@@ -275,15 +275,18 @@ def standalone_grpc(root: Path) -> Iterator[Grpc]:
     """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
     (port,) = free_ports(1)
     environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
-    with subprocess.Popen(
-        [sys.executable, "-m", "grpc_service"], cwd=root, env=environment
-    ) as process:
-        try:
-            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-                grpc.channel_ready_future(channel).result(60)
-                client = Grpc(channel)
-                wait_for(lambda: client.call("ServerReady").ready)
-                yield client
-        finally:
-            process.terminate()
-        assert process.wait(60) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "grpc_service"],
+        cwd=root,
+        env=environment,
+        start_new_session=True,  # stop() can kill the group
+    )
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            grpc.channel_ready_future(channel).result(60)
+            client = Grpc(channel)
+            wait_for(lambda: client.call("ServerReady").ready)
+            yield client
+    finally:
+        stop(process)
+    assert process.returncode == 0
