@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from dev.benchmarks.cases import CASES, Case
-from dev.benchmarks.load import WARM_UP_SECONDS, check_tools, measure
+from dev.benchmarks.load import WARM_UP_SECONDS, check_tools, find_cpus, measure
 from dev.benchmarks.report import RESULTS, TITLES, Results
 from dev.benchmarks.requests import RequestFailed, send_request
 from dev.benchmarks.servers.bentoml.cases import CASES as BENTOML_CASES
@@ -52,11 +51,7 @@ def main(
     """
     check_tools()
     rounds, seconds = (1, 1) if quick else (rounds, seconds)
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        raise click.ClickException(
-            "Too few CPU cores: 1. The servers need one, and the load generators need another."
-        )
+    cpus = find_cpus()
     measured = f"{rounds} rounds of {seconds} s ({SLOW_TIMES} times that for slow servers), {connections} connections."
     click.echo("Starting each server separately, and then all of them")
     recipes = find_recipes(cpus[0])

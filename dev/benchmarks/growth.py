@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ import click
 import numpy as np
 
 from dev.benchmarks.cases import CASES, Case, generator
-from dev.benchmarks.load import check_tools
+from dev.benchmarks.load import check_tools, find_cpus
 from dev.benchmarks.report import RESULTS, markdown, measured_on, stamp
 from dev.benchmarks.servers import models
 from dev.benchmarks.service import WAYS, drive, echo_case, in_way, serving, text_case
@@ -134,11 +133,7 @@ def main(seconds: int, sections: tuple[str, ...], largest: int, quick: bool, out
     workers.
     """
     check_tools()
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        raise click.ClickException(
-            "Expected two CPU cores, one for the service and one for the load"
-        )
+    cpus = find_cpus()
     points = []
     for section in sections or TITLES:
         found = [point for point in plan(largest) if point.section == section]

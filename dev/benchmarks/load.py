@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -38,6 +39,16 @@ class Row:
 def check_tools() -> None:
     if missing := [package for tool, package in PACKAGES.items() if not shutil.which(tool)]:
         raise click.ClickException(f"Missing tools. Run: apt-get install {' '.join(missing)}")
+
+
+def find_cpus() -> list[int]:
+    """Return the CPU cores that this process may use, at least two: for the server, and for the load."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise click.ClickException(
+            "Too few CPU cores: 1. The servers need one, and the load generators need another."
+        )
+    return cpus
 
 
 def measure(

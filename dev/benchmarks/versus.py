@@ -10,7 +10,6 @@ have them.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,7 @@ import click
 import trustme
 
 from dev.benchmarks.cases import CASES, S1_TLS, Case
-from dev.benchmarks.load import Row, check_tools, measure
+from dev.benchmarks.load import Row, check_tools, find_cpus, measure
 from dev.benchmarks.requests import RequestFailed, send_request
 from dev.benchmarks.servers.start import ROOT
 from tests.kit.processes import Running, free_ports, started
@@ -65,7 +64,7 @@ def main(
     """Compare rate, latency and CPU time per request with the checkout in OTHER."""
     check_tools()
     cases = [ALL[name] for name in names or ALL]
-    server_cpu, client_cpu = sorted(os.sched_getaffinity(0))[:2]
+    server_cpu, client_cpu = find_cpus()[:2]
     ratios: dict[str, list[list[float]]] = {case.name: [] for case in cases}
     with ExitStack() as stack:
         services = {
@@ -147,9 +146,13 @@ def responds(case: Case, running: Running) -> bool:
 
 
 def drive(case: Case, running: Running, seconds: int, connections: int, cpu: int) -> Row:
-    """Check a response and measure. Raise an exception if a request fails."""
+    """Check a response and measure. Raise an exception if a request fails, or if none is completed."""
     case.check(*send_request(case, running))
     row = measure(case, running, seconds, connections, [cpu])
+    if not row.rate:
+        raise click.ClickException(
+            f"{case.name}: No request was completed in {seconds} s. Set --seconds to a higher value."
+        )
     if row.failed:
         raise click.ClickException(f"{case.name}: {row.failed} requests failed")
     return row
