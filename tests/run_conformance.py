@@ -22,6 +22,7 @@ from app.config.settings import Settings
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = Path(f"{sys.prefix}-conformance")
 READY_SECONDS = 120
+STOP_SECONDS = 60
 REMEDY = "Run make conformance CONFORMANCE=TEMPLATE/conformance with the path of a clone of the template."
 
 
@@ -87,7 +88,10 @@ def run_service(http_port: int, grpc_port: int) -> Iterator[None]:
         yield
     finally:
         service.terminate()
-        service.wait()
+        try:
+            service.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            service.kill()  # its workers notice that and exit
 
 
 def is_ready(http_port: int) -> bool:
@@ -101,19 +105,20 @@ def is_ready(http_port: int) -> bool:
         connection.close()
 
 
-def free_port() -> int:
-    """Return a port below the range that the system gives to clients."""
-    while True:
+def find_free_ports() -> set[int]:
+    """Return two ports below the range that the system gives to clients."""
+    ports: set[int] = set()
+    while len(ports) < 2:
         port = 10_000 + secrets.randbelow(22_000)
         with suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
-            return port
+            ports.add(port)
+    return ports
 
 
 def main() -> int:
     suite = install_suite(suite_requirement())
-    http_port = free_port()
-    grpc_port = free_port()
+    http_port, grpc_port = find_free_ports()
     addresses = ["--http", f"http://127.0.0.1:{http_port}", "--grpc", f"127.0.0.1:{grpc_port}"]
     limit = ["--limit", str(Settings().max_request_bytes)]
     with run_service(http_port, grpc_port):
