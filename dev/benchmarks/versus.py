@@ -18,17 +18,20 @@ from http.client import HTTPException
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import trustme
 
 from dev.benchmarks.cases import CASES, S1_TLS, Case
 from dev.benchmarks.load import Row, check_tools, find_cpus, measure
+from dev.benchmarks.report import markdown
 from dev.benchmarks.requests import RequestFailed, send_request
 from dev.benchmarks.servers.start import ROOT
 from tests.kit.processes import Running, free_ports, started
 
+THIS = "this"
+OTHER = "other"
 ALL = {case.name: case for case in (*CASES, S1_TLS)}
 
 
@@ -65,41 +68,62 @@ def main(
     check_tools()
     cases = [ALL[name] for name in names or ALL]
     server_cpu, client_cpu = find_cpus()[:2]
-    ratios: dict[str, list[list[float]]] = {case.name: [] for case in cases}
+    pythons = {
+        THIS: Path(sys.executable),
+        OTHER: (python or other / ".venv/bin/python").absolute(),
+    }
+    folders = {THIS: ROOT, OTHER: other}
+    # Cases with the same model share a service, but TLS needs one of its own. Any of the cases can start it.
+    examples = {(case.model, case.is_secure): case for case in cases}
+    ratios: dict[str, list[Ratios]] = {case.name: [] for case in cases}
+
     with ExitStack() as stack:
-        services = {
-            (side, *key): stack.enter_context(serve(folder, binary, case, server_cpu))
-            for side, folder, binary in (
-                ("this", ROOT, Path(sys.executable)),
-                ("other", other, (python or other / ".venv/bin/python").absolute()),
-            )
-            for key, case in {(case.model, case.is_secure): case for case in cases}.items()
-        }
+        services: dict[tuple[str, str, bool], Running] = {}
+        for side in (THIS, OTHER):
+            for (model, is_secure), case in examples.items():
+                service = serve(folders[side], pythons[side], case, server_cpu)
+                services[side, model, is_secure] = stack.enter_context(service)
+
         for number in range(rounds):
+            # The order alternates, so that neither side always runs first.
+            sides = (THIS, OTHER) if number % 2 else (OTHER, THIS)
             for case in cases:
-                sides = ("this", "other") if number % 2 else ("other", "this")
-                found = {}
+                rows: dict[str, Row] = {}
                 for side in sides:
-                    service = services[side, case.model, case.is_secure]
-                    found[side] = drive(case, service, seconds, connections, client_cpu)
-                mine, theirs = found["this"], found["other"]
-                ratios[case.name].append(
-                    [mine.rate / theirs.rate, mine.p99 / theirs.p99, mine.cpu / theirs.cpu]
-                )
-                click.echo(
-                    f"{case.name} {mine.rate:9.1f} {theirs.rate:9.1f} requests/s, ", nl=False
-                )
-                click.echo(f"p99 {mine.p99:7.2f} {theirs.p99:7.2f} ms, ", nl=False)
-                click.echo(f"{mine.cpu:8.1f} {theirs.cpu:8.1f} µs CPU per request")
-    click.echo(
-        "\nMedians of this / other:\n\n| case | rate | p99 | CPU time per request |\n|---|---|---|---|"
-    )
-    for name, rows in ratios.items():
-        click.echo(
-            f"| {name} | "
-            + " | ".join(f"{median(column):.3f}" for column in zip(*rows, strict=True))
-            + " |"
-        )
+                    running = services[side, case.model, case.is_secure]
+                    rows[side] = drive(case, running, seconds, connections, client_cpu)
+                print_rows(case, rows[THIS], rows[OTHER])
+                ratios[case.name].append(Ratios.between(rows[THIS], rows[OTHER]))
+
+    print_medians(ratios)
+
+
+class Ratios(NamedTuple):
+    """Figures of this checkout divided by those of the other one."""
+
+    rate: float
+    p99: float
+    cpu: float
+
+    @classmethod
+    def between(cls, this: Row, other: Row) -> Ratios:
+        return cls(this.rate / other.rate, this.p99 / other.p99, this.cpu / other.cpu)
+
+
+def print_rows(case: Case, this: Row, other: Row) -> None:
+    rates = f"{this.rate:9.1f} {other.rate:9.1f} requests/s"
+    latencies = f"p99 {this.p99:7.2f} {other.p99:7.2f} ms"
+    cpu_times = f"{this.cpu:8.1f} {other.cpu:8.1f} µs CPU per request"
+    click.echo(f"{case.name} {rates}, {latencies}, {cpu_times}")
+
+
+def print_medians(ratios: dict[str, list[Ratios]]) -> None:
+    """Print a Markdown table with the medians of all rounds by case."""
+    lines = [["case", "rate", "p99", "CPU time per request"]]
+    for name, rounds in ratios.items():
+        medians = [median(values) for values in zip(*rounds, strict=True)]
+        lines.append([name, *(f"{value:.3f}" for value in medians)])
+    click.echo(f"\nMedians of this / other:\n\n{markdown(lines)}")
 
 
 @contextmanager
