@@ -37,7 +37,8 @@ class Row:
 
 
 def check_tools() -> None:
-    if missing := [package for tool, package in PACKAGES.items() if not shutil.which(tool)]:
+    missing = [package for tool, package in PACKAGES.items() if not shutil.which(tool)]
+    if missing:
         raise click.ClickException(f"Missing tools. Run: apt-get install {' '.join(missing)}")
 
 
@@ -74,6 +75,7 @@ def measure(
 def wrk(
     case: Case, address: str, seconds: int, connections: int, pinned: list[str], folder: Path
 ) -> Row:
+    """Run wrk with the script wrk.lua, which prints the figures in a line of its own."""
     (folder / "body").write_bytes(case.body)
     options = [
         option for name, value in case.headers.items() for option in ("-H", f"{name}: {value}")
@@ -94,8 +96,8 @@ def wrk(
     arguments = [str(folder / "body")]
     if case.has_tracing_headers:
         arguments.append("tracing")
-    said = run([*command, f"{scheme}://{address}{case.path}", "--", *arguments])
-    rate, p50, p99, failed = re.findall(r"^row (\S+) (\S+) (\S+) (\S+)$", said, re.MULTILINE)[0]
+    output = run([*command, f"{scheme}://{address}{case.path}", "--", *arguments])
+    rate, p50, p99, failed = re.findall(r"^row (\S+) (\S+) (\S+) (\S+)$", output, re.MULTILINE)[0]
     return Row(float(rate), float(p50), float(p99), int(failed))
 
 
@@ -115,7 +117,8 @@ def h2load(
     by the bytes per message. The received bytes include parts of messages that were on their way at
     the end, so the number of failed requests can be too low by the number of connections.
     """
-    body, log = folder / "body", folder / "log"
+    body = folder / "body"
+    log = folder / "log"
     body.write_bytes(b"\0" + len(case.body).to_bytes(4, "big") + case.body)
     options = [
         "-t1",
@@ -127,20 +130,23 @@ def h2load(
         f"--log-file={log}",
     ]
     options += ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-    said = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
+    output = run([*pinned, "h2load", *options, f"http://{address}{case.path}"])
     if not log.read_bytes():
-        return Row(0, seconds * 1000, seconds * 1000, 1)
+        # No request was completed, so the latency is at least that of the measurement.
+        milliseconds = seconds * 1000
+        return Row(rate=0, p50=milliseconds, p99=milliseconds, failed=1)
     # Each line contains the time of the request, its status and its latency in µs.
     status, micros = np.loadtxt(log, int, usecols=(1, 2), ndmin=2).T
     p50, p99 = np.percentile(micros, [50, 99]) / 1000
-    rate = float(re.findall(r"([\d.]+) req/s", said)[0])
-    data_bytes = int(re.findall(r"\((\d+)\) data", said)[0])
+    rate = float(re.findall(r"([\d.]+) req/s", output)[0])
+    data_bytes = int(re.findall(r"\((\d+)\) data", output)[0])
     succeeded = data_bytes // (MESSAGE_PREFIX_BYTES + message_length)
     failed = max(int((status != 200).sum()), len(status) - succeeded)
     return Row(rate, float(p50), float(p99), failed)
 
 
 def run(command: list[str]) -> str:
+    """Run the command and return its output."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise click.ClickException(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")

@@ -22,11 +22,9 @@ Answer = tuple[bytes, dict[str, str]]
 
 def send_request(case: Case, server: Running) -> Answer:
     """Return the body and headers of the response. Raise RequestFailed for an error."""
-    return (
-        send_http_request(case, server.http)
-        if case.transport == "http"
-        else send_grpc_request(case, server.grpc)
-    )
+    if case.transport == "http":
+        return send_http_request(case, server.http)
+    return send_grpc_request(case, server.grpc)
 
 
 class RequestFailed(Exception):
@@ -44,20 +42,22 @@ def send_http_request(case: Case, address: str) -> Answer:
         headers = headers | tracing_headers()
     connection.request("POST", case.path, case.body, headers)
     response = connection.getresponse()
-    body, given = response.read(), dict(response.getheaders())
+    body = response.read()
     connection.close()
     if response.status != 200:
         is_rejection = 400 <= response.status < 500 or response.status == HTTPStatus.NOT_IMPLEMENTED
         error_class = Unsupported if is_rejection else RequestFailed
         raise error_class(f"{response.status} {body[:200]!r}")
-    return body, {name.title(): value for name, value in given.items()}
+    return body, {name.title(): value for name, value in response.getheaders()}
 
 
 def connect(address: str, is_secure: bool) -> http.client.HTTPConnection:
     if not is_secure:
         return http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its CA exists for one run
+    # The CA of the certificate exists for one run.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return http.client.HTTPSConnection(address, timeout=TIMEOUT_SECONDS, context=context)
 
 

@@ -51,7 +51,7 @@ ALL = {case.name: case for case in (*CASES, S1_TLS)}
 )
 @click.option(
     "--case",
-    "names",
+    "case_names",
     multiple=True,
     type=click.Choice(list(ALL)),
     help="Measure only this case.",
@@ -62,11 +62,11 @@ def main(
     rounds: int,
     seconds: int,
     connections: int,
-    names: tuple[str, ...],
+    case_names: tuple[str, ...],
 ) -> None:
     """Compare rate, latency and CPU time per request with the checkout in OTHER."""
     check_tools()
-    cases = [ALL[name] for name in names or ALL]
+    cases = [ALL[name] for name in case_names or ALL]
     server_cpu, client_cpu = find_cpus()[:2]
     pythons = {
         THIS: Path(sys.executable),
