@@ -25,13 +25,21 @@ from oip_conformance.wires import Grpc
 
 READY_SECONDS = 60
 STOP_SECONDS = 60
-MARKS_AT_MOST = 64
-marks: deque[socket.socket] = deque()
+WAIT_SECONDS = 60
+
+# UDP sockets that reserve ports for this process, from the oldest to the newest, see free_ports(). By the time that
+# the oldest one is closed, its service has opened the port itself.
+MAX_RESERVATIONS = 64
+reservations: deque[socket.socket] = deque()
 
 
 @dataclass
 class Running:
-    """A service that is ready. Its output is in a file, so that no full pipe can stop it."""
+    """A service that is ready. Its output is in a file, so that no full pipe can stop it.
+
+    output: exists until the service has ended
+    last_words: the complete output of a service that has ended
+    """
 
     process: subprocess.Popen[bytes]
     http_port: int
@@ -52,7 +60,7 @@ class Running:
         return grpc.insecure_channel(self.grpc, [("grpc.use_local_subchannel_pool", 1)])
 
     def log(self) -> str:
-        """Return the complete lines that the service has written so far."""
+        """Return the complete lines that the service has written so far, or all lines if it has ended."""
         if not self.output.exists():
             return self.last_words
         text = self.output.read_text(errors="replace")
@@ -64,10 +72,9 @@ class Running:
 
     def workers_ready(self) -> int:
         """Return the number of ready workers from the metrics."""
-        found = re.search(
-            rb"^inference_workers_ready (\d+)", self.get("/metrics") or b"", re.MULTILINE
-        )
-        return int(found[1]) if found else 0
+        metrics = self.get("/metrics") or b""
+        sample = re.search(rb"^inference_workers_ready (\d+)", metrics, re.MULTILINE)
+        return int(sample[1]) if sample else 0
 
     def ready_count(self) -> int:
         """Return the number of workers that have ever been ready, from the log."""
@@ -87,23 +94,24 @@ class Running:
 
 
 def workers(service: Running) -> set[int]:
-    """Return the PIDs of the service's workers, ready or not."""
-    return {
-        int(pid)
-        for pid in Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
-        .read_text()
-        .split()
-    }
+    """Return the PIDs of the service's workers, ready or not. Raise OSError if its master has exited.
+
+    With children(), a test that waits until a worker has gone would also pass if the service crashed.
+    """
+    return _read_children(service.process.pid)
 
 
 def children(pid: int) -> set[int]:
     """Return the running child processes of the main thread of `pid`, or none if it has exited."""
     try:
-        return {
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        }
+        return _read_children(pid)
     except OSError:
         return set()
+
+
+def _read_children(pid: int) -> set[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return {int(child) for child in text.split()}
 
 
 def resident(pid: int) -> int:
@@ -144,12 +152,13 @@ def gunicorn(
     settings = local_settings(WORKERS=1) | environment
     count = int(settings["WORKERS"] or 1)  # an empty variable counts as unset
 
-    def are_ready(running: Running) -> bool:
-        return running.ready() and (count == 1 or running.workers_ready() == count)
+    def are_workers_ready(running: Running) -> bool:
+        if not running.ready():
+            return False
+        return count == 1 or running.workers_ready() == count
 
-    with started(
-        [python, "-m", "gunicorn", app], folder, settings, is_ready or are_ready
-    ) as running:
+    command = [python, "-m", "gunicorn", app]
+    with started(command, folder, settings, is_ready or are_workers_ready) as running:
         yield running
     code = running.process.returncode
     assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"
@@ -175,33 +184,40 @@ def started(
     is_ready: Callable[[Running], bool] = Running.ready,
     ready_seconds: float = READY_SECONDS,
 ) -> Iterator[Running]:
-    """Run `command` in `folder`, and yield its service when it is ready. Stop it with SIGTERM at the end."""
+    """Run `command` in `folder`, and yield its service when it is ready. Stop it with SIGTERM at the end.
+
+    `environment` is added to that of this process. It has the ports, as HTTP_PORT and GRPC_PORT.
+    """
+    variables = {name: str(value) for name, value in environment.items()}
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "output.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
                 list(map(str, command)),
                 cwd=folder,
-                env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+                env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                start_new_session=True,  # stop() can kill the group
             )
         running = Running(
-            process, int(environment["HTTP_PORT"]), int(environment["GRPC_PORT"]), output
+            process,
+            http_port=int(environment["HTTP_PORT"]),
+            grpc_port=int(environment["GRPC_PORT"]),
+            output=output,
         )
         try:
-            wait_until(running, is_ready, ready_seconds)
+            wait_until_ready(running, is_ready, ready_seconds)
             yield running
         finally:
             stop(process)
+            # The file is deleted now.
             running.last_words = running.log()
 
 
-def wait_until(
-    running: Running, is_ready: Callable[[Running], bool], seconds: float = READY_SECONDS
-) -> None:
+def wait_until_ready(running: Running, is_ready: Callable[[Running], bool], seconds: float) -> None:
+    """Wait until `is_ready(running)` returns true. Fail with the log if the process exits, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while not is_ready(running):
         code = running.process.poll()
@@ -217,10 +233,11 @@ def python_path(folder: Path) -> str:
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+def wait_for(condition: Callable[[], bool], failure: str = "the condition was not met") -> None:
+    """Wait until `condition()` returns true. Fail with the text `failure` after WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"{failure} in {WAIT_SECONDS} s"
         time.sleep(0.01)
 
 
@@ -238,33 +255,38 @@ def free_ports(count: int) -> list[int]:
     """Return `count` different ports of 127.0.0.1 that are free now.
 
     They are below the ephemeral ports: a client could take one of those before the service opens it. A UDP socket
-    reserves each port, so that other test processes do not get it. The services use only TCP.
+    reserves each port until this process has asked for many others, so that another test process does not get it
+    before the service opens it. The services use only TCP, which has ports of its own.
     """
-    found: list[int] = []
-    while len(found) < count:
-        port, mark = 10_000 + secrets.randbelow(22_000), socket.socket(type=socket.SOCK_DGRAM)
+    ports: list[int] = []
+    while len(ports) < count:
+        port = 10_000 + secrets.randbelow(22_000)
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
         try:
             with socket.socket() as probe:
-                mark.bind(("127.0.0.1", port))
+                reservation.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            mark.close()
+            reservation.close()
             continue
-        marks.append(mark)
-        found.append(port)
-    while len(marks) > MARKS_AT_MOST:
-        marks.popleft().close()
-    return found
+        reservations.append(reservation)
+        ports.append(port)
+
+    while len(reservations) > MAX_RESERVATIONS:
+        reservations.popleft().close()
+    return ports
 
 
-def stop_new_service(master: int) -> None:
+def stop_other_master(master: int) -> None:
     """Stop a master that is not a child of this process, and wait until it has ended."""
     os.kill(master, signal.SIGTERM)
-    wait_for(lambda: has_ended(master))
+    wait_for(lambda: has_ended(master), f"the master {master} did not end")
 
 
 def has_ended(pid: int) -> bool:
+    """Return True if the process does not run. It may not be a child of this process."""
     try:
+        # A zombie has ended, but its parent has not read its exit status yet.
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return True
@@ -285,7 +307,7 @@ def standalone_grpc(root: Path) -> Iterator[Grpc]:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             grpc.channel_ready_future(channel).result(60)
             client = Grpc(channel)
-            wait_for(lambda: client.call("ServerReady").ready)
+            wait_for(lambda: client.call("ServerReady").ready, "the gRPC server was not ready")
             yield client
     finally:
         stop(process)

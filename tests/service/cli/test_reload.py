@@ -18,7 +18,7 @@ from tests.kit.processes import (
     Running,
     local_settings,
     started,
-    stop_new_service,
+    stop_other_master,
     wait_for,
     workers,
 )
@@ -167,4 +167,4 @@ def test_usr2_starts_a_second_master(tmp_path: Path) -> None:
         running.process.send_signal(signal.SIGUSR2)
         wait_for(lambda: running.ready_count() == 2)
         (new_service,) = workers(running) - before
-        stop_new_service(new_service)
+        stop_other_master(new_service)

@@ -13,7 +13,7 @@ from tests.kit.processes import (
     gunicorn,
     local_settings,
     started,
-    stop_new_service,
+    stop_other_master,
     wait_for,
     workers,
 )
@@ -57,10 +57,10 @@ def test_upgrade_in_place(stack: ExitStack, tmp_path: Path, heir_stays: bool) ->
     wait_for(lambda: client.ready_workers() == 2)
     (new_service,) = workers(service) - old
     if heir_stays:
-        stack.callback(stop_new_service, new_service)
+        stack.callback(stop_other_master, new_service)
         service.process.terminate()
         assert service.process.wait(60) == 0
     else:
-        stop_new_service(new_service)
+        stop_other_master(new_service)
         wait_for(lambda: workers(service) == old)
     assert [client.infer(protocol, "later") for protocol in BOTH for _ in range(3)] == ["ok"] * 6
