@@ -120,6 +120,7 @@ def main() -> int:
     suite = install_suite(suite_requirement())
     http_port, grpc_port = find_free_ports()
     addresses = ["--http", f"http://127.0.0.1:{http_port}", "--grpc", f"127.0.0.1:{grpc_port}"]
+    # The default, because run_service() passes none of this environment's settings to the service.
     limit = ["--limit", str(Settings().max_request_bytes)]
     with run_service(http_port, grpc_port):
         return subprocess.run([suite, *addresses, *limit, *sys.argv[1:]]).returncode

@@ -24,22 +24,10 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
     interpreter = run(python, "-c", "import sys\nprint(sys.version, sys.base_prefix)")
 
     def install(folder: Path) -> None:
-        uv = (
-            sys.executable,
-            "-m",
-            "uv",
-        )  # uv is much faster than pip, which takes more than a minute
+        uv = (sys.executable, "-m", "uv")  # pip takes more than a minute
+        packages = ("--python", folder / "bin" / "python", "-r", requirements)
         run(*uv, "venv", "--quiet", "--clear", "--python", python, folder)
-        run(
-            *uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            folder / "bin" / "python",
-            "-r",
-            requirements,
-        )
+        run(*uv, "pip", "install", "--quiet", *packages)
 
     content = interpreter + requirements.read_text()
     return install_once(name, content, install) / "bin" / "python"
@@ -48,7 +36,8 @@ def make_environment(name: str, requirements: Path, python: str | Path = sys.exe
 def install_once(name: str, content: str, install: Callable[[Path], None]) -> Path:
     """Return the directory .venv-NAME after install(directory), which runs again when `content` changes."""
     folder = ROOT / f".venv-{name}"
-    stamp, digest = folder / "installed.sha256", hashlib.sha256(content.encode()).hexdigest()
+    stamp = folder / "installed.sha256"
+    digest = hashlib.sha256(content.encode()).hexdigest()
     with (ROOT / f".venv-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
         if not (stamp.exists() and stamp.read_text() == digest):
@@ -70,13 +59,13 @@ def make_triton() -> Path:
 
 def version_in(python: Path, package: str) -> str:
     """Return the version of a package in the environment of `python`."""
-    return run(
-        python, "-c", f"from importlib.metadata import version\nprint(version('{package}'))"
-    ).strip()
+    script = f"from importlib.metadata import version\nprint(version('{package}'))"
+    return run(python, "-c", script).strip()
 
 
 def make_node_packages() -> Path:
     """Return the directory node_modules with the packages of the client for Node.js."""
+    listing = CLIENTS / "node" / "package.json"
 
     def install(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -84,17 +73,15 @@ def make_node_packages() -> Path:
         options = ("--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts")
         run("npm", "install", "--prefix", folder, *options)
 
-    listing = CLIENTS / "node" / "package.json"
     return install_once("node", listing.read_text(), install) / "node_modules"
 
 
 def make_mlserver() -> Path:
     """Return the Python of .venv-mlserver. MLServer needs a Python below 3.13."""
-    python = (
-        sys.executable
-        if sys.version_info < (3, 13)
-        else shutil.which("python3.12") or shutil.which("python3.11")
-    )
+    if sys.version_info < (3, 13):
+        python: str | None = sys.executable
+    else:
+        python = shutil.which("python3.12") or shutil.which("python3.11")
     if python is None:
         pytest.fail("Cannot install MLServer: no python3.12 or python3.11 on PATH")
     return make_environment(
@@ -103,19 +90,16 @@ def make_mlserver() -> Path:
 
 
 def make_project(out: Path, template: Path = ROOT, **answers: str) -> Path:
-    """Generate a project from a copy of this repository, or from itself, in the directory `out`."""
+    """Generate a project in the directory `out`, and return the project's directory.
+
+    The template is this repository or a copy of it.
+    """
     words = [f"{name}={answer}" for name, answer in answers.items()]
-    run(
-        sys.executable,
-        "-m",
-        "cookiecutter",
-        template,
-        "--no-input",
-        "-o",
-        out,
-        *words,
-        HOME=str(out),
-    )
+    cookiecutter = (sys.executable, "-m", "cookiecutter")
+    # cookiecutter reads a configuration from the home directory, and writes the answers into it.
+    run(*cookiecutter, template, "--no-input", "-o", out, *words, HOME=str(out))
+
+    # Names with a dot are those of cookiecutter's own directories in HOME, such as .cookiecutter_replay.
     (project,) = (path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
     return project
 
@@ -127,33 +111,50 @@ def give_messages(project: Path) -> Path:
     return project
 
 
-def link_packages(made: Path, python: Path | None = None) -> Path:
+def link_packages(project: Path, python: Path | None = None) -> Path:
     """Give a project an environment like that of `make`, but with packages that are installed. Return the project.
 
     They are the packages of `python`, or of the tests.
     """
-    give_messages(made)
-    folder = made / ".venv"
-    run(sys.executable, "-m", "venv", "--without-pip", folder)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    installed = (
-        map(str, python.parents[1].glob("lib/python*/site-packages")) if python else sys.path
-    )
+    give_messages(project)
+    environment = project / ".venv"
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    _link_site_packages(environment, python)
+    _write_commands(environment, project.name)
+
+    # The stamps of the Makefile. They are newer than their sources, so `make` installs nothing.
+    for stamp in (".serve", ".dev"):
+        (environment / stamp).touch()
+    return project
+
+
+def _link_site_packages(environment: Path, python: Path | None) -> None:
+    """Let the environment import the packages of `python`, or of the tests, and the project itself."""
+    if python is None:
+        paths = sys.path
+    else:
+        paths = [str(path) for path in python.parents[1].glob("lib/python*/site-packages")]
+    # site-packages, or dist-packages of Debian, without the paths of the tests' own code.
+    package_paths = [path for path in paths if path.endswith("-packages")]
+
+    (site_packages,) = environment.glob("lib/python*/site-packages")
     # The first line is the project, as in an editable installation. It is relative to the directory of the packages.
-    paths = ["../../../..", *(each for each in installed if each.endswith("-packages"))]
-    (packages / "here.pth").write_text("\n".join(paths))
+    lines = ["../../../..", *package_paths]
+    (site_packages / "here.pth").write_text("\n".join(lines))
+
+
+def _write_commands(environment: Path, project_name: str) -> None:
+    """Write the commands of the project and of gunicorn, and link the linters."""
     scripts = {
-        made.name: "sys.path.insert(0, '.')\nfrom app.cli import main\n\nmain()",
+        project_name: "sys.path.insert(0, '.')\nfrom app.cli import main\n\nmain()",
         "gunicorn": "from gunicorn.app.wsgiapp import run\n\nrun()",
     }
     for name, script in scripts.items():
-        (folder / "bin" / name).write_text(f"#!{folder}/bin/python\nimport sys\n\n{script}\n")
-        (folder / "bin" / name).chmod(0o755)
+        command = environment / "bin" / name
+        command.write_text(f"#!{environment}/bin/python\nimport sys\n\n{script}\n")
+        command.chmod(0o755)
     for tool in ("ruff", "mypy"):
-        (folder / "bin" / tool).symlink_to(Path(sys.executable).with_name(tool))
-    for stamp in (".serve", ".dev"):
-        (folder / stamp).touch()
-    return made
+        (environment / "bin" / tool).symlink_to(Path(sys.executable).with_name(tool))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
-from gunicorn.config import Config
 from gunicorn.sock import create_sockets
 
 from app.runtime.gunicorn_hooks import Logger
@@ -29,7 +28,6 @@ class Application(BaseApplication):
 
     def load_config(self) -> None:
         settings = self.service.settings
-        self.cfg = Config()
         self.cfg.set("bind", "127.0.0.1:0")
         self.cfg.set("threads", settings.threads)
         self.cfg.set("keepalive", settings.keepalive_seconds)
