@@ -66,9 +66,9 @@ def run(environment: dict[str, str]) -> list[dict[str, Any]]:
         path = Path(folder) / "cases.json"
         options = [
             "--http",
-            f"http://{service.http}",
+            f"http://{service.http_address}",
             "--grpc",
-            service.grpc,
+            service.grpc_address,
             "--limit",
             str(LIMIT),
             "--json",

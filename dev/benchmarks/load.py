@@ -63,10 +63,16 @@ def measure(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if case.transport == "http":
-            row = wrk(case, server.http, seconds, connections, pinned, folder)
+            row = wrk(case, server.http_address, seconds, connections, pinned, folder)
         else:
             row = h2load(
-                case, server.grpc, seconds, connections, pinned, folder, message_length=len(message)
+                case,
+                server.grpc_address,
+                seconds,
+                connections,
+                pinned,
+                folder,
+                message_length=len(message),
             )
     used = cpu_seconds(server.process.pid) - before
     return replace(row, cpu=used / max(row.rate * seconds, 1) * 1e6)

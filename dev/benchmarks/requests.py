@@ -23,8 +23,8 @@ Answer = tuple[bytes, dict[str, str]]
 def send_request(case: Case, server: Running) -> Answer:
     """Return the body and headers of the response. Raise RequestFailed for an error."""
     if case.transport == "http":
-        return send_http_request(case, server.http)
-    return send_grpc_request(case, server.grpc)
+        return send_http_request(case, server.http_address)
+    return send_grpc_request(case, server.grpc_address)
 
 
 class RequestFailed(Exception):

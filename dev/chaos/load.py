@@ -135,7 +135,8 @@ def load(services: Sequence[Running], **plan: Any) -> Iterator[dict[str, Tally]]
         processes = {}
         for protocol in CLIENTS:
             addresses = [
-                service.http if protocol == "rest" else service.grpc for service in services
+                service.http_address if protocol == "rest" else service.grpc_address
+                for service in services
             ]
             command = [
                 sys.executable,

@@ -140,7 +140,12 @@ def report_of(server: Server) -> dict[str, Any]:
         process = Process(server, stack)
         signal.signal(signal.SIGHUP, process.restart)
         path = Path(folder) / "cases.json"
-        addresses = ["--http", f"http://{process.running.http}", "--grpc", process.running.grpc]
+        addresses = [
+            "--http",
+            f"http://{process.running.http_address}",
+            "--grpc",
+            process.running.grpc_address,
+        ]
         limit = ["--limit", str(LIMIT)] if server.has_limit else []
         restart = (
             f"kill -HUP {os.getpid()} && sleep 1"  # until this process has received the signal

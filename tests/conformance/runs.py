@@ -28,4 +28,4 @@ def command(*options: Any) -> list[str]:
 
 
 def address_options(service: Running) -> list[str]:
-    return ["--http", f"http://{service.http}", "--grpc", service.grpc]
+    return ["--http", f"http://{service.http_address}", "--grpc", service.grpc_address]

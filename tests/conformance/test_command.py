@@ -92,7 +92,7 @@ def test_our_service_passes_with_default_limit(running: Running) -> None:
 def test_memory_of_binary_request(running: Running) -> None:
     """A binary request of 60 MiB needs at most 2.2 times its size in memory: the body, and a copy for the model."""
     body, headers = large_request("rest binary", 60 * 2**20)
-    with closing(http.client.HTTPConnection(running.http)) as connection:
+    with closing(http.client.HTTPConnection(running.http_address)) as connection:
         for _ in range(2):
             before = reset_peak(workers(running))
             connection.request("POST", f"/v2/models/{NAME}/infer", body, headers)
@@ -163,7 +163,7 @@ def test_page_contains_results() -> None:
 )
 def test_rejects_unusable_options(running: Running, options: list[str], text: str) -> None:
     """An address without a server or without the model, or an invalid option, is reported in one line."""
-    addresses = {"{http}": running.http, "{grpc}": running.grpc}
+    addresses = {"{http}": running.http_address, "{grpc}": running.grpc_address}
     for name, address in addresses.items():
         options = [option.replace(name, address) for option in options]
 

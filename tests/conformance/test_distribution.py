@@ -48,7 +48,7 @@ def test_installed_command_tests_a_server(environment: Path, tmp_path: Path) -> 
     """The command of an installation outside this repository tests a server through its ports."""
     command = [environment / "bin/oip-conformance", "--rule", "R5,R6"]
     with gunicorn(ROOT, "tests.conformance_model:create_service()") as service:
-        addresses = ["--http", f"http://{service.http}", "--grpc", service.grpc]
+        addresses = ["--http", f"http://{service.http_address}", "--grpc", service.grpc_address]
         done = subprocess.run([*command, *addresses], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nall " in done.stdout

@@ -59,7 +59,7 @@ def faulty_run(tmp_path_factory: pytest.TempPathFactory) -> FaultyRun:
     json_path, xml_path = folder / "cases.json", folder / "cases.xml"
     reports = ["--json", json_path, "--junit", xml_path, "--verbose"]
     with gunicorn(ROOT, "tests.conformance.faulty_servers:faulty_server()") as service:
-        url = f"http://{service.http}"
+        url = f"http://{service.http_address}"
         done = check("--http", url, "--rule", "R9", "--rule", "R18,G6", *reports)
     return FaultyRun(done, json_path, xml_path)
 
@@ -249,7 +249,7 @@ def test_wrong_json_types_are_detected(tmp_path: Path) -> None:
     }
     app = f"tests.conformance.faulty_servers:replaced_text_server({replacements!r})"
     with gunicorn(ROOT, app) as service:
-        url = f"http://{service.http}"
+        url = f"http://{service.http_address}"
         check("--http", url, "--rule", "C2,T3", "--json", tmp_path / "cases.json")
 
     details = case_details(tmp_path)
@@ -262,7 +262,7 @@ def test_error_may_be_null(tmp_path: Path) -> None:
     replacements = {rb'"error":.*}': b'"error": null}'}
     app = f"tests.conformance.faulty_servers:replaced_text_server({replacements!r})"
     with gunicorn(ROOT, app) as service:
-        url = f"http://{service.http}"
+        url = f"http://{service.http_address}"
         done = check("--http", url, "--rule", "C2", "--json", tmp_path / "cases.json")
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -91,7 +91,7 @@ def run_all(
 ) -> Generator[Result, None, None]:
     """Yield the results of schemathesis, and then of rounds with the remaining requests."""
     if openapi:
-        first = run_schemathesis(running.http, examples=max(1, requests // 1500), seed=seed)
+        first = run_schemathesis(running.http_address, examples=max(1, requests // 1500), seed=seed)
         requests = max(0, requests - first.requests)
         yield first
     yield from play(requests, clients, seed, running.http_port, running.grpc_port)

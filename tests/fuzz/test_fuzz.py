@@ -69,7 +69,7 @@ def test_log_faults_are_tracebacks_of_the_service() -> None:
 def test_schemathesis_finds_nothing() -> None:
     """schemathesis finds no response that contradicts the description of the repository's own model."""
     with gunicorn(ROOT) as running:
-        result = run_schemathesis(running.http, examples=2, seed=1, of="/v2/models/iris")
+        result = run_schemathesis(running.http_address, examples=2, seed=1, of="/v2/models/iris")
     assert not result.fault, result.request
     assert result.statuses["200"] > 10
     assert result.statuses["400"] > 10

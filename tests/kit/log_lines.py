@@ -64,7 +64,9 @@ class Client:
         return self.post(f"/v2/models/{quote(name, safe='')}/infer", request.to_json(), **headers)
 
     def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Any:
-        with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
+        with closing(
+            http.client.HTTPConnection(self.service.http_address, timeout=60)
+        ) as connection:
             connection.request(
                 method,
                 path,

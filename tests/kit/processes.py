@@ -48,16 +48,16 @@ class Running:
     last_words: str = ""
 
     @property
-    def http(self) -> str:
+    def http_address(self) -> str:
         return f"127.0.0.1:{self.http_port}"
 
     @property
-    def grpc(self) -> str:
+    def grpc_address(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
 
     def own_channel(self) -> grpc.Channel:
         """Return a channel with a connection that no other channel of this process shares."""
-        return grpc.insecure_channel(self.grpc, [("grpc.use_local_subchannel_pool", 1)])
+        return grpc.insecure_channel(self.grpc_address, [("grpc.use_local_subchannel_pool", 1)])
 
     def log(self) -> str:
         """Return the complete lines that the service has written so far, or all lines if it has ended."""

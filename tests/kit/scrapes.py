@@ -55,7 +55,7 @@ def scrape(service: Running) -> Scrape:
 
 def fetch(service: Running, accept: str = "") -> tuple[str, str]:
     """Return the text of /metrics and its content type."""
-    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
         connection.request("GET", "/metrics", headers={"Accept": accept} if accept else {})
         response = connection.getresponse()
         assert response.status == 200

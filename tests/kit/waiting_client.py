@@ -31,7 +31,7 @@ class Client:
     def __init__(self, service: Running, folder: Path, stack: ExitStack):
         self.service, self.folder = service, folder
         self.pool = stack.enter_context(ThreadPoolExecutor(32))
-        self.channel = stack.enter_context(grpc.insecure_channel(service.grpc))
+        self.channel = stack.enter_context(grpc.insecure_channel(service.grpc_address))
         stack.callback((folder / "go").touch)
 
     def get(self, path: str) -> int:
@@ -100,7 +100,7 @@ class Client:
 
 
 def rest(service: Running, method: str, path: str, body: Any = None) -> tuple[int, dict[str, str]]:
-    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
         connection.request(method, path, json.dumps(body) if body else None)
         response = connection.getresponse()
         response.read()
@@ -127,7 +127,7 @@ def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> C
     if protocol == "grpc":
         method = "/inference.GRPCInferenceService/ModelInfer"
         return client.channel.unary_unary(method).future(write_request(request)).cancel
-    connection = http.client.HTTPConnection(client.service.http, timeout=60)
+    connection = http.client.HTTPConnection(client.service.http_address, timeout=60)
     connection.request("POST", "/v2/models/test/infer", *request.to_http())
     return connection.close
 
@@ -147,7 +147,7 @@ class Load:
         stack.callback(self.stop)
 
     def rest(self) -> None:
-        connection = http.client.HTTPConnection(self.client.service.http, timeout=60)
+        connection = http.client.HTTPConnection(self.client.service.http_address, timeout=60)
         body = json.dumps(
             {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
         )

@@ -95,7 +95,10 @@ def service(project: Path) -> Iterator[Running]:
 
 def post(service: Running, path: str, json: Any, **headers: str) -> requests.Response:
     return requests.post(
-        f"http://{service.http}{path}", json=json, headers={"X-API-Key": KEY, **headers}, timeout=60
+        f"http://{service.http_address}{path}",
+        json=json,
+        headers={"X-API-Key": KEY, **headers},
+        timeout=60,
     )
 
 

@@ -55,7 +55,7 @@ class RestClient:
         self.service = service
 
     def post(self, path: str, data: bytes, headers: dict[str, str]) -> Any:
-        url = f"http://{self.service.http}{path}"
+        url = f"http://{self.service.http_address}{path}"
         response: Any = requests.post(url, data, headers=headers, timeout=SECONDS)
         response.data = response.content
         return response

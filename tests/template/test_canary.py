@@ -241,6 +241,6 @@ def test_guide_calls(tmp_path: Path, linked_project: Path):
     (step,) = guide.steps
     assert f"-H '{header['name']}: {header['value']}'" in step.commands[0]
     with gunicorn(linked_project, MODEL_VERSION=2) as service:
-        Session(tmp_path, actual, variables={"GATEWAY": service.http.removeprefix("http://")}).run(
-            guide
-        )
+        Session(
+            tmp_path, actual, variables={"GATEWAY": service.http_address.removeprefix("http://")}
+        ).run(guide)

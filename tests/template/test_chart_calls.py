@@ -79,7 +79,7 @@ def run_test_pod(
 
 
 def address_of(service: Running, kind: str) -> str:
-    return service.http if kind == "rest" else service.grpc
+    return service.http_address if kind == "rest" else service.grpc_address
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -69,7 +69,7 @@ def echoing() -> Iterator[Running]:
 
 def check_client(python: Path, scripts: str, *targets: tuple[Running, str]) -> None:
     """Run the scripts of clients against each service with its model."""
-    words = [word for it, model in targets for word in (it.http, it.grpc, model)]
+    words = [word for it, model in targets for word in (it.http_address, it.grpc_address, model)]
     assert run(python, CLIENTS / "run.py", scripts, *words, **LOCAL) == "ok\n"
 
 
@@ -82,7 +82,7 @@ def test_client(scripts: str, echoing: Running) -> None:
 def test_python_call_of_page(service: Running, chromium: Browser) -> None:
     """The call with tritonclient on the model's page runs unchanged."""
     with chromium.new_page() as page:
-        page.goto(f"http://{service.http}/")
+        page.goto(f"http://{service.http_address}/")
         page.get_by_role("button", name="Predict").click()
         code = page.locator('[data-tool="python"] code')
         expect(code).to_contain_text("tritonclient")
@@ -115,7 +115,7 @@ def test_node_client(echoing: Running, tmp_path: Path) -> None:
         PROTO,
     )
     run(packages / ".bin" / "tsc", "--project", folder)
-    assert run("node", folder / "client.js", echoing.grpc, "conformance", **LOCAL) == "ok\n"
+    assert run("node", folder / "client.js", echoing.grpc_address, "conformance", **LOCAL) == "ok\n"
 
 
 def grpcurl(*arguments: str) -> str:
@@ -124,13 +124,13 @@ def grpcurl(*arguments: str) -> str:
 
 def test_grpcurl_metadata(echoing: Running) -> None:
     """G7: grpcurl, which has no copy of the proto, lists the methods and reads the metadata of the model."""
-    methods = grpcurl(echoing.grpc, "list", SERVICE).split()
+    methods = grpcurl(echoing.grpc_address, "list", SERVICE).split()
     assert methods == [
         f"{SERVICE}.{method.name}"
         for method in sorted(messages.SERVICE.methods, key=lambda each: each.name)
     ]
     metadata = json.loads(
-        grpcurl("-d", '{"name": "conformance"}', echoing.grpc, f"{SERVICE}/ModelMetadata")
+        grpcurl("-d", '{"name": "conformance"}', echoing.grpc_address, f"{SERVICE}/ModelMetadata")
     )
     found = {each["name"]: each["datatype"] for each in metadata["inputs"]}
     assert found.items() >= {f"{name}_in": datatype for name, datatype in DATATYPES.items()}.items()
@@ -151,7 +151,9 @@ def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
         else:
             getattr(tensor.contents, CONTENTS[datatype]).extend(elements)
     message = json_format.MessageToDict(request)
-    response = json.loads(grpcurl("-d", json.dumps(message), echoing.grpc, f"{SERVICE}/ModelInfer"))
+    response = json.loads(
+        grpcurl("-d", json.dumps(message), echoing.grpc_address, f"{SERVICE}/ModelInfer")
+    )
     assert response.get("rawOutputContents") == message.get("rawInputContents")
     for output, (name, array) in zip(response["outputs"], sent.items(), strict=True):
         assert (output["name"], output["datatype"]) == (f"{name}_out", DATATYPES[name])
@@ -173,7 +175,7 @@ def test_grpcurl_error(echoing: Running) -> None:
         AssertionError,
         match=r'Code: NotFound\n +Message: Model not found. Expected "conformance", got',
     ):
-        grpcurl("-d", '{"model_name": "other"}', echoing.grpc, f"{SERVICE}/ModelInfer")
+        grpcurl("-d", '{"model_name": "other"}', echoing.grpc_address, f"{SERVICE}/ModelInfer")
 
 
 def test_mlserver_stubs(service: Running, echoing: Running) -> None:
@@ -201,7 +203,17 @@ def infer(
     requests.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     files = ["--input-data-path", requests, "--output-data-path", responses]
     mlserver = make_mlserver().with_name("mlserver")
-    run(mlserver, "infer", "--url", service.http, "--model-name", model, *files, *options, **LOCAL)
+    run(
+        mlserver,
+        "infer",
+        "--url",
+        service.http_address,
+        "--model-name",
+        model,
+        *files,
+        *options,
+        **LOCAL,
+    )
     found = {
         line["parameters"]["batch_index"]: line
         for line in map(json.loads, responses.read_text().splitlines())

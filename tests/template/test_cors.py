@@ -66,7 +66,7 @@ def test_pages_of_other_origins(chromium: Browser, tmp_path: Path) -> None:
             ROOT, "tests.service.apps:numbers()", API_KEYS_FILE=file, CORS_ORIGINS=permitted
         ) as running,
     ):
-        url = f"http://{running.http}/v2/models/test/infer"
+        url = f"http://{running.http_address}/v2/models/test/infer"
         page = chromium.new_page()
 
         def call(origin: str, key: str) -> Any:

@@ -88,8 +88,8 @@ def calls_of(project: Path, service: Running) -> str:
     """Return the calls in the README, with the addresses of the service."""
     return (
         chapter(project)
-        .replace("127.0.0.1:8080", service.http)
-        .replace("127.0.0.1:8081", service.grpc)
+        .replace("127.0.0.1:8080", service.http_address)
+        .replace("127.0.0.1:8081", service.grpc_address)
     )
 
 

@@ -44,6 +44,6 @@ def test_channel_example_works() -> None:
     with gunicorn(ROOT, WORKERS=1) as service:
         namespace: dict[str, grpc.Channel] = {}
         assert "dns:///my-service-headless:8081" in block
-        exec(block.replace("my-service-headless:8081", service.grpc), namespace)
+        exec(block.replace("my-service-headless:8081", service.grpc_address), namespace)
         with namespace["channel"] as channel:
             assert Grpc(channel).call("ServerReady").ready

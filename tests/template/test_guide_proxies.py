@@ -104,7 +104,9 @@ def check_proxy(server: Running) -> None:
     # 8 MB is more than the default limit of nginx.
     features = RequestInput("features", "FP32", data=np.zeros((500_000, 4), np.float32))
     body, headers = InferenceRequest([features], outputs=[RequestOutput("probabilities")]).to_http()
-    request = urllib.request.Request(f"http://{server.http}/v2/models/iris/infer", body, headers)
+    request = urllib.request.Request(
+        f"http://{server.http_address}/v2/models/iris/infer", body, headers
+    )
     with urllib.request.urlopen(request, timeout=60) as reply:
         (output,) = InferenceResponse.from_http(reply.read(), reply.headers).outputs
         assert output.shape == [500_000, 3]
@@ -115,7 +117,7 @@ def check_proxy(server: Running) -> None:
 
 def status(server: Running, path: str = "/v2/health/ready") -> int | None:
     """Return the status of a response, or None if the server closes the connection."""
-    connection = http.client.HTTPConnection(server.http, timeout=5)
+    connection = http.client.HTTPConnection(server.http_address, timeout=5)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -142,6 +144,6 @@ def open_requests(server: Running, count: int) -> Iterator[None]:
 def check_request_rate(server: Running, code: grpc.StatusCode) -> None:
     """Check that the proxy rejects a client that exceeds its rate and its burst, over gRPC with `code`."""
     assert {status(server) for _ in range(400)} == {200, 429}
-    with grpc.insecure_channel(server.http) as channel:
+    with grpc.insecure_channel(server.http_address) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
         wait_for(lambda: call.future(b"").code() == code)

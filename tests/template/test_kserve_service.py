@@ -88,8 +88,11 @@ def test_service_runs_with_manifest(started: tuple[Any, str, bytes]) -> None:
     """The model that KServe mounted is served over REST and gRPC under the InferenceService's name."""
     service, resource, label = started
     flower = [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])]
-    with grpc.insecure_channel(service.grpc) as channel:
-        for client in (Rest(Client(service.http), model=resource), Grpc(channel, model=resource)):
+    with grpc.insecure_channel(service.grpc_address) as channel:
+        for client in (
+            Rest(Client(service.http_address), model=resource),
+            Grpc(channel, model=resource),
+        ):
             response = client.infer(flower)
             assert (response.kind, response.model_name) == ("ok", resource), response.text
             assert response.outputs["label"] == ("BYTES", [1], [label])

@@ -46,7 +46,7 @@ def scrape_of_service() -> Iterator[Scrape]:
     with gunicorn(ROOT, "tests.service.apps:numbers()", WORKERS=1, MAX_CONCURRENCY=1) as service:
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
         assert rest(service, "POST", "/v2/models/test/infer", {"inputs": [tensor]})[0] == 200
-        with grpc.insecure_channel(service.grpc) as channel:
+        with grpc.insecure_channel(service.grpc_address) as channel:
             client = Grpc(channel)
             assert client.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
             late = {"parameters": {"timeout": 1}}

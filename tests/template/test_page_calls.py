@@ -46,7 +46,7 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
     file = tmp_path / "keys.txt"
     file.write_text(KEY)
     with gunicorn(ROOT, API_KEYS_FILE=file) as running:
-        address = f"http://{running.http}/"
+        address = f"http://{running.http_address}/"
         anonymous = chromium.new_context()
         assert anonymous.request.get(address, headers={"Accept": "text/html"}).status == 401
         anonymous.close()
@@ -222,7 +222,10 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
     def is_ready(running: Running) -> bool:
         with suppress(OSError):
             context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-            return urlopen(f"https://{running.http}/v2/health/ready", context=context).status == 200
+            return (
+                urlopen(f"https://{running.http_address}/v2/health/ready", context=context).status
+                == 200
+            )
         return False
 
     settings = {
@@ -231,7 +234,7 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
         "API_KEYS_FILE": file,
     }
     with gunicorn(ROOT, is_ready=is_ready, **settings) as running:
-        address = f"https://{running.http}/"
+        address = f"https://{running.http_address}/"
         page = visit(
             address,
             ignore_https_errors=True,

@@ -94,7 +94,7 @@ def test_every_log_field_is_listed() -> None:
     settings = {"LOG_FORMAT": "json", "MAX_BATCH_SIZE": 2, "WORKERS": 1}
     with (
         gunicorn(ROOT, "tests.service.apps:logging_echo()", **settings) as service,
-        grpc.insecure_channel(service.grpc) as channel,
+        grpc.insecure_channel(service.grpc_address) as channel,
     ):
         client = Client(service, channel)
         for protocol in ("rest", "grpc"):
@@ -110,7 +110,13 @@ def test_every_log_field_is_listed() -> None:
 
 
 def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:
-    command = ["curl", "--silent", "--fail", f"http://{service.http}/v2/models/{model}/infer", "-d"]
+    command = [
+        "curl",
+        "--silent",
+        "--fail",
+        f"http://{service.http_address}/v2/models/{model}/infer",
+        "-d",
+    ]
     done = subprocess.run(
         [*command, json.dumps({"inputs": [tensor]})], capture_output=True, check=True
     )

@@ -98,7 +98,7 @@ class Run:
         }
         with (
             gunicorn(ROOT, "tests.template.traced:spanning()", WORKERS=1, **settings) as service,
-            grpc.insecure_channel(service.grpc) as channel,
+            grpc.insecure_channel(service.grpc_address) as channel,
             ThreadPoolExecutor(8) as pool,
         ):
             client = Client(service, channel)
@@ -326,7 +326,7 @@ def test_unreachable_collector() -> None:
             "tests.template.traced:spanning()",
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
         ) as service,
-        grpc.insecure_channel(service.grpc) as channel,
+        grpc.insecure_channel(service.grpc_address) as channel,
     ):
         assert Client(service, channel).infer("rest")[0] == "200"
         assert Client(service, channel).infer("grpc")[0] == "OK"

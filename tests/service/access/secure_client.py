@@ -73,7 +73,7 @@ class Client:
         )
         credentials = grpc.ssl_channel_credentials(self.ca.read_bytes(), key, cert)
         unlimited = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        return grpc.secure_channel(self.service.grpc, credentials, unlimited)
+        return grpc.secure_channel(self.service.grpc_address, credentials, unlimited)
 
     def rest(
         self, method: str, path: str, body: bytes | None = None, headers: Any = ()

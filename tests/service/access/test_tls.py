@@ -34,11 +34,11 @@ from tests.service.access.secure_client import (
 
 def test_rejects_connections_without_tls(service: Running, client_with_key: Client) -> None:
     """Both ports reject connections without TLS, and continue to serve other clients."""
-    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
         connection.request("GET", "/v2/health/live")
         with pytest.raises((http.client.HTTPException, OSError)):
             connection.getresponse()
-    with grpc.insecure_channel(service.grpc) as channel:
+    with grpc.insecure_channel(service.grpc_address) as channel:
         assert call(channel, f"/{messages.SERVICE_NAME}/ServerLive", b"", {}) == "UNAVAILABLE"
     assert client_with_key.rest("GET", "/v2")[0] == 200
 
@@ -55,10 +55,10 @@ def test_client_rejects_certificate_of_unknown_authority(service: Running, files
 def test_startup_message_uses_tls(service: Running) -> None:
     """The startup message shows https URLs, and a curl command with an API key."""
     wait_for(lambda: "curl" in service.log())
-    assert f"REST  https://{service.http}/v2\n" in service.log()
-    assert f"Page  https://{service.http}/\n" in service.log()
+    assert f"REST  https://{service.http_address}/v2\n" in service.log()
+    assert f"Page  https://{service.http_address}/\n" in service.log()
     assert (
-        f'curl --insecure -H "Authorization: Bearer $API_KEY" https://{service.http}{INFER} -d'
+        f'curl --insecure -H "Authorization: Bearer $API_KEY" https://{service.http_address}{INFER} -d'
         in service.log()
     )
 

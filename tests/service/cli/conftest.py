@@ -39,8 +39,8 @@ def infer(service: Running) -> Infer:
         at: Running = service,
         stdin: bytes = b"",
     ) -> Result:
-        rest = ["--transport", transport, "--url", f"http://{at.http}"]
-        where = grpc_at(at.grpc) if transport == "grpc" else rest
+        rest = ["--transport", transport, "--url", f"http://{at.http_address}"]
+        where = grpc_at(at.grpc_address) if transport == "grpc" else rest
         result = CliRunner().invoke(main, ["infer", *map(str, words), *where], input=stdin)
         assert result.exit_code == status, (result.exit_code, result.stderr, result.exception)
         return result

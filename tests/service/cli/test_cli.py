@@ -47,7 +47,7 @@ def running(project: Path) -> Iterator[Running]:
 
 def test_info(running: Running) -> None:
     """info prints the model and its state as a table or as JSON. The settings locate a local service."""
-    done = run("info", "--url", f"http://{running.http}")
+    done = run("info", "--url", f"http://{running.http_address}")
     assert (done.exit_code, done.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", done.output, re.MULTILINE)
     found = json.loads(
@@ -105,7 +105,7 @@ def test_errors_are_one_line(
     running: Running, arguments: list[str], status: int, line: str
 ) -> None:
     """An error is one line on standard error, and the exit status shows its kind."""
-    names = {"http": running.http, "free": free_ports(1)[0]}
+    names = {"http": running.http_address, "free": free_ports(1)[0]}
     done = run(*(each.format(**names) for each in arguments), program="python -m app")
     assert (done.exit_code, done.stdout) == (status, "")
     assert re.fullmatch(rf"Error: .*{re.escape(line.format(**names))}.*\n", done.stderr)
@@ -133,10 +133,10 @@ def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> No
 
     with gunicorn(project, is_ready=is_responding, WORKERS=1, **own) as service:
         assert "401: " in command("info", HTTP_PORT=service.http_port, **own).stderr
-        url = f"https://{service.http}"
+        url = f"https://{service.http_address}"
         for options, said in (
             (["--url", url], "local issuer"),
-            (["--url", f"http://{service.http}"], "No response"),
+            (["--url", f"http://{service.http_address}"], "No response"),
             (["--url", url, "--cacert", str(files["ca"])], "IP address mismatch"),
         ):
             done = command("info", *options, "--api-key", KEY)

@@ -20,7 +20,11 @@ QUICK = ["--seconds", "1", "--warm-up", "0", "--concurrency", "2"]
 @pytest.fixture
 def bench(service: Running) -> Callable[..., Result]:
     def run(*words: str, status: int = 0, transport: str = "rest-json") -> Result:
-        url = f"grpc://{service.grpc}" if transport == "grpc" else f"http://{service.http}"
+        url = (
+            f"grpc://{service.grpc_address}"
+            if transport == "grpc"
+            else f"http://{service.http_address}"
+        )
         result = CliRunner().invoke(
             main, ["bench", *QUICK, "--transport", transport, "--url", url, *words]
         )
@@ -96,7 +100,7 @@ def test_errors_are_counted() -> None:
     """Requests that fail later are counted by their error, and are not in the latencies."""
     with gunicorn(ROOT, "tests.service.table_apps:once()", WORKERS=1) as running:
         result = CliRunner().invoke(
-            main, ["bench", *QUICK, "--url", f"http://{running.http}", "--json"]
+            main, ["bench", *QUICK, "--url", f"http://{running.http_address}", "--json"]
         )
     found = json.loads(result.stdout)
     assert (result.exit_code, found["requests"]) == (1, 0)

@@ -30,7 +30,7 @@ PNG = b"\x89PNG\xff"
 
 @pytest.fixture(scope="module")
 def address(serve: Callable[..., Service]) -> Iterator[Callable[[Any], Any]]:
-    """Yield address(module), which serves a model in this process and returns its `http` and `grpc` addresses."""
+    """Yield address(module), which serves a model in this process and returns its `http_address` and `grpc_address`."""
     servers = []
 
     def start(module: Any) -> Any:
@@ -38,8 +38,8 @@ def address(serve: Callable[..., Service]) -> Iterator[Callable[[Any], Any]]:
         servers.append(make_server("127.0.0.1", 0, service.app, threaded=True))
         threading.Thread(target=servers[-1].serve_forever).start()
         return SimpleNamespace(
-            http=f"127.0.0.1:{servers[-1].server_port}",
-            grpc=f"127.0.0.1:{service.server.port}",
+            http_address=f"127.0.0.1:{servers[-1].server_port}",
+            grpc_address=f"127.0.0.1:{service.server.port}",
             service=service,
         )
 
@@ -156,6 +156,6 @@ def test_bench(gapped: Any, tmp_path: Path) -> None:
         "1",
         "--json",
     ]
-    where = ["--transport", "rest-binary", "--url", f"http://{gapped.http}"]
+    where = ["--transport", "rest-binary", "--url", f"http://{gapped.http_address}"]
     result = CliRunner().invoke(main, ["bench", *words, *where])
     assert (result.exit_code, json.loads(result.stdout)["errors"]) == (0, 0), result.stderr

@@ -27,7 +27,7 @@ def test_name_of_the_model_over_grpc(service: Running, infer: Infer, tmp_path: P
     """Without --model, the name comes from the server's index. If the server has none, the error asks for --model."""
     path = write_csv(tmp_path / "in.csv", ROWS)
     result = CliRunner().invoke(
-        main, ["infer", str(path), *grpc_at(service.grpc), "-o", str(tmp_path / "out.csv")]
+        main, ["infer", str(path), *grpc_at(service.grpc_address), "-o", str(tmp_path / "out.csv")]
     )
     assert result.exit_code == 0, result.output
     assert read_csv(tmp_path / "out.csv") == WANTED
@@ -51,10 +51,10 @@ def test_url_of_grpc(service: Running, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert read_csv(tmp_path / "out.csv") == WANTED
     for url in (
-        f"http://{service.http}",
-        service.grpc,
+        f"http://{service.http_address}",
+        service.grpc_address,
         "grpc://127.0.0.1",
-        f"grpc://{service.grpc}/path",
+        f"grpc://{service.grpc_address}/path",
     ):
         result = CliRunner().invoke(main, [*words, "--url", url])
         assert result.exit_code == 2
@@ -101,14 +101,14 @@ def test_grpc_with_tls(tmp_path: Path) -> None:
             ("grpcs", [], 3),
             ("grpc", [], 3),
         ):
-            assert status(service, "--url", f"{scheme}://{service.grpc}", *more) == expected
+            assert status(service, "--url", f"{scheme}://{service.grpc_address}", *more) == expected
 
 
 def test_timeout(tmp_path: Path) -> None:
     """A request that takes longer than --timeout fails with the same remedy on both protocols."""
     with gunicorn(ROOT, "tests.service.apps:waiting()") as running:
         path = write_csv(tmp_path / "in.csv", [{"folder": tmp_path, "name": "first"}])
-        for where in ["--url", f"http://{running.http}"], grpc_at(running.grpc):
+        for where in ["--url", f"http://{running.http_address}"], grpc_at(running.grpc_address):
             result = CliRunner().invoke(main, ["infer", str(path), *where, "--timeout", "0.3"])
             assert result.exit_code == 1
             assert ". Use a longer --timeout, or use a smaller --batch-size.\n" in result.stderr
@@ -170,7 +170,7 @@ def infer_stdin(url: str, out: Path, *words: str) -> subprocess.Popen[bytes]:
 def test_interrupt(service: Running, tmp_path: Path) -> None:
     """Ctrl+C ends the command with status 130. The results so far are in OUTPUT.part."""
     out = tmp_path / "out.csv"
-    with infer_stdin(f"http://{service.http}", out) as process:
+    with infer_stdin(f"http://{service.http_address}", out) as process:
         assert process.stdin
         process.stdin.write(b"number,text,when,flag,whole\n" + lines(0, 200_000))
         part = out.with_name("out.csv.part")

@@ -43,7 +43,7 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
         service = Running(process, settings["HTTP_PORT"], settings["GRPC_PORT"], Path(os.devnull))
         try:
             wait_for(service.ready)
-            with grpc.insecure_channel(service.grpc) as channel:
+            with grpc.insecure_channel(service.grpc_address) as channel:
                 for _ in range(
                     1000
                 ):  # 300 KB of log, more than a pipe (64 KB) or a socket (200 KB) holds

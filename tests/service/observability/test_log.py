@@ -43,7 +43,7 @@ class Run:
             gunicorn(
                 ROOT, "tests.service.apps:logging_echo()", LOG_FORMAT=log_format, WORKERS=2
             ) as service,
-            grpc.insecure_channel(service.grpc) as channel,
+            grpc.insecure_channel(service.grpc_address) as channel,
         ):
             client = Client(service, channel)
             self.send_requests(client)
@@ -113,7 +113,7 @@ def client() -> Iterator[Client]:
         gunicorn(
             ROOT, "tests.service.apps:logging_echo()", LOG_LEVEL="WARNING", LOG_FORMAT="json"
         ) as service,
-        grpc.insecure_channel(service.grpc) as channel,
+        grpc.insecure_channel(service.grpc_address) as channel,
     ):
         yield Client(service, channel)
 
@@ -262,7 +262,7 @@ def test_log_level_warning(client: Client) -> None:
 def test_last_requests_are_logged_at_shutdown() -> None:
     """Requests that are not yet logged when the service stops are logged during shutdown."""
     with gunicorn(ROOT, "tests.service.apps:delayed_observers()", WORKERS=1) as service:
-        with grpc.insecure_channel(service.grpc) as channel:
+        with grpc.insecure_channel(service.grpc_address) as channel:
             for protocol in BOTH:
                 Client(service, channel).infer(protocol, x_request_id=f"{protocol}-last")
         assert "-last" not in service.log()

@@ -59,7 +59,7 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
     assert rest(service, path="/v2/models/other/infer")[0] == 404
     assert rpc(service, "other") == "NOT_FOUND"
     assert post(service, b"", {}, "/nowhere")[0] == 404
-    with grpc.insecure_channel(service.grpc) as channel:
+    with grpc.insecure_channel(service.grpc_address) as channel:
         assert Grpc(channel).call("ServerLive").live
     expected = {
         ("rest", "infer", "200"): 6,

@@ -28,7 +28,7 @@ def post_on_new_connection(
     service: Running, body: Any, path: str = "/v2/models/test/infer"
 ) -> tuple[int, Any]:
     """Call post() with a separate connection."""
-    with closing(http.client.HTTPConnection(service.http, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
         return post(connection, body, path)
 
 

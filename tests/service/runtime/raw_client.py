@@ -109,7 +109,9 @@ def texts_of(body: bytes) -> list[str]:
 def is_served(service: Running) -> bool:
     """Check that new clients of both protocols get responses, whichever worker accepts them. Return true."""
     for _ in range(4):
-        with closing(http.client.HTTPConnection(service.http, timeout=PATIENCE)) as connection:
+        with closing(
+            http.client.HTTPConnection(service.http_address, timeout=PATIENCE)
+        ) as connection:
             connection.request("POST", PATH, body_of("a"))
             assert texts_of(connection.getresponse().read()) == ["a"]
         with service.own_channel() as channel:

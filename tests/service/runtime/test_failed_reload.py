@@ -40,7 +40,9 @@ class Served:
                 pass
             assert response.kind == "ok", response
             return response.outputs["word"][2][0].decode(), response.outputs["pid"][2][0]
-        with closing(http.client.HTTPConnection(self.service.http, timeout=60)) as connection:
+        with closing(
+            http.client.HTTPConnection(self.service.http_address, timeout=60)
+        ) as connection:
             connection.request("POST", "/v2/models/test/infer", json.dumps(REQUEST))
             outputs = json.loads(connection.getresponse().read())["outputs"]
             return outputs[1]["data"][0], outputs[2]["data"][0]

@@ -25,7 +25,7 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture
 def connection(running: Running) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection(running.http, timeout=30)
+    connection = http.client.HTTPConnection(running.http_address, timeout=30)
     yield connection
     connection.close()
 
@@ -36,11 +36,14 @@ def test_forwarded_proto(allowed: str) -> None:
     scheme = "http" if allowed in ("10.0.0.1", "") else "https"
     with (
         gunicorn(ROOT, "tests.service.apps:url_route()", FORWARDED_ALLOW_IPS=allowed) as service,
-        closing(http.client.HTTPConnection(service.http, timeout=30)) as connection,
+        closing(http.client.HTTPConnection(service.http_address, timeout=30)) as connection,
     ):
         for headers, expected in [({"X-Forwarded-Proto": "https"}, scheme), ({}, "http")] * 2:
             connection.request("GET", "/where", headers=headers)
-            assert connection.getresponse().read().decode() == f"{expected}://{service.http}/where"
+            assert (
+                connection.getresponse().read().decode()
+                == f"{expected}://{service.http_address}/where"
+            )
 
 
 def test_date_header(connection: http.client.HTTPConnection) -> None:

@@ -64,7 +64,7 @@ def test_health_check_of_standalone_grpc(tmp_path: Path) -> None:
         started(
             command, tmp_path, settings, lambda running: "adder is ready on" in running.log()
         ) as service,
-        grpc.insecure_channel(service.grpc) as channel,
+        grpc.insecure_channel(service.grpc_address) as channel,
     ):
         client = Grpc(channel)
         assert client.call("ServerReady").ready

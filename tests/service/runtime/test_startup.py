@@ -39,11 +39,11 @@ def test_startup_message_has_working_command() -> None:
     """The startup message shows the gRPC address, the PID for signals, and a curl command that works."""
     with gunicorn(ROOT, "tests.service.apps:echoing()") as service:
         wait_for(lambda: "curl" in service.log())
-        assert f"gRPC  {service.grpc}\n" in service.log()
+        assert f"gRPC  {service.grpc_address}\n" in service.log()
         assert f"PID   {service.process.pid}: HUP " in service.log()
         _, url, _, body = shlex.split(re.search(r"curl .*", service.log()).group())  # type: ignore[union-attr]
         parts = urlsplit(url)
-        assert parts.netloc == service.http
+        assert parts.netloc == service.http_address
         assert post_on_new_connection(service, body.encode(), parts.path)[0] == 200
 
 

@@ -56,7 +56,9 @@ def test_process_that_predict_forks_takes_no_requests(
     forks = f"import os\n    if x[0] == 7 and not os.fork():\n        {word}\n    return"
     edit(project, "    return {", f"    {forks} {{")
     service = stack.enter_context(gunicorn(project, WORKERS=1))
-    client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
+    client = stack.enter_context(
+        closing(http.client.HTTPConnection(service.http_address, timeout=5))
+    )
     (worker,) = workers(service)
     stack.callback(lambda: [os.kill(each, signal.SIGKILL) for each in alive_children(worker)])
     for value in (7, 1, 7, 2, 3, 4):
@@ -73,7 +75,9 @@ def test_child_process_keeps_no_connection_open(stack: ExitStack, tmp_path: Path
     )
     edit(project, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
     service = stack.enter_context(gunicorn(project, WORKERS=1))
-    client = stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=5)))
+    client = stack.enter_context(
+        closing(http.client.HTTPConnection(service.http_address, timeout=5))
+    )
     wait_for(
         lambda: service.ready_count() == 1
     )  # otherwise the master takes the end of the worker for a failed start

@@ -38,7 +38,7 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
 
     with (
         gunicorn(ROOT, "tests.service.apps:waiting()", **settings) as service,
-        grpc.insecure_channel(service.grpc) as channel,
+        grpc.insecure_channel(service.grpc_address) as channel,
         ThreadPoolExecutor() as pool,
     ):
         client = Grpc(channel, timeout=60)
@@ -58,7 +58,7 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
 def test_grpc_channel_keeps_its_worker() -> None:
     """By default, a channel keeps one connection to one worker."""
     with gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=2, LOG_FORMAT="json") as service:
-        with grpc.insecure_channel(service.grpc) as channel:
+        with grpc.insecure_channel(service.grpc_address) as channel:
             client = Grpc(channel)
             for _ in range(100):
                 assert client.infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
@@ -124,12 +124,14 @@ def test_works_without_linux_features() -> None:
     body = json.dumps({"inputs": [tensor("x", text)]}).encode()
     with (
         gunicorn(ROOT, "tests.service.apps:without_epoll()", WORKERS=2, PYTHONPATH=path) as service,
-        grpc.insecure_channel(service.grpc) as channel,
+        grpc.insecure_channel(service.grpc_address) as channel,
         ExitStack() as stack,
         ThreadPoolExecutor(16) as pool,
     ):
         kept = [
-            stack.enter_context(closing(http.client.HTTPConnection(service.http, timeout=60)))
+            stack.enter_context(
+                closing(http.client.HTTPConnection(service.http_address, timeout=60))
+            )
             for _ in range(100)
         ]
         for _ in range(3):

@@ -108,7 +108,7 @@ def test_max_requests_closes_persistent_connections() -> None:
     closes = []
     with (
         start("--max-requests", "5") as service,
-        closing(http.client.HTTPConnection(service.http)) as connection,
+        closing(http.client.HTTPConnection(service.http_address)) as connection,
     ):
         for _ in range(20):
             connection.request("GET", "/a")

@@ -54,7 +54,7 @@ def make_perf_analyzer(folder: Path) -> Measure:
     def measure(model: str, service: Running, *options: str | Path) -> None:
         report = folder / "report.csv"
         report.unlink(missing_ok=True)
-        address = service.grpc if "grpc" in options else service.http
+        address = service.grpc_address if "grpc" in options else service.http_address
         command = [executable, "-m", model, "-u", address, "-f", report, *options]
         command += ["--request-count", str(REQUESTS)]
         for _ in range(
