@@ -57,6 +57,8 @@ def measure(
 ) -> Row:
     """Run the load generator for a case on the CPU cores `cpus`."""
     pinned = ["taskset", "-c", ",".join(map(str, cpus))]
+
+    # Fail now if the server rejects the request. h2load() also needs the length of the message.
     message, _ = send_request(case, server)
 
     before = cpu_seconds(server.process.pid)
