@@ -58,6 +58,7 @@ def main() -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     stop.wait()
+    server.stop(None)  # otherwise, the interpreter can wait for its threads
 
 
 if __name__ == "__main__":
