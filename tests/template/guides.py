@@ -229,8 +229,17 @@ def printed(service: Running, lines: str) -> Iterator[None]:
 
 def wait_for_lines(service: Running, lines: str) -> None:
     """Wait until the service has printed each of the lines, which may have a time in front."""
-    for each in (pattern(line.strip()) for line in lines.splitlines()):
-        wait_for(lambda line=each: re.search(line, without_varying(service.log())))  # type: ignore[misc]
+    for line in lines.splitlines():
+        expected = re.compile(pattern(line.strip()))
+
+        def is_printed(expected: re.Pattern[str] = expected) -> bool:
+            return expected.search(without_varying(service.log())) is not None
+
+        try:
+            wait_for(is_printed)
+        except AssertionError as error:
+            error.add_note(f"The service has not printed {line!r}, but:\n{service.log()}")
+            raise
 
 
 def check_output(step: Step, output: str) -> None:

@@ -53,31 +53,37 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pool_starts_at_most_size_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool with one thread starts no second one, even if the first one runs before its start has returned."""
-    handled = threading.Event()
+    handled = {b"first": threading.Event(), b"last": threading.Event()}
     ours, theirs = socket.socketpair()
-    start, starts = threading.Thread.start, []
+    start = threading.Thread.start
+
+    class CountingPool(LeaderFollowersPool):
+        starts = 0
+
+        def add_thread(self) -> None:
+            self.starts += 1
+            super().add_thread()
 
     def handle(descriptor: int) -> None:
-        ours.recv(1)
-        handled.set()
+        event = ours.recv(100)
+        epoll.modify(ours, READABLE)  # epoll reports a descriptor once
+        pool.is_running = event != b"last"
+        handled[event].set()
 
     def start_and_wait(thread: threading.Thread) -> None:
-        starts.append(thread)
         start(thread)
-        assert handled.wait(SECONDS)
+        assert handled[b"first"].wait(SECONDS)
 
     with ours, theirs:
         epoll = select.epoll()
         epoll.register(ours, READABLE)
-        theirs.send(b"x")
-        pool = LeaderFollowersPool(epoll, 1, handle)
+        theirs.send(b"first")
+        pool = CountingPool(epoll, 1, handle)
         monkeypatch.setattr(threading.Thread, "start", start_and_wait)
         pool.add_thread()
-        pool.is_running = False
-        theirs.send(b"x")  # wakes the thread
-        for thread in starts:
-            thread.join(SECONDS)
-        assert [thread.name for thread in starts] == ["rest-1"]
+        theirs.send(b"last")
+        assert handled[b"last"].wait(SECONDS)
+        assert pool.starts == 1
 
 
 @pytest.mark.parametrize("releases", [True, False])
