@@ -35,6 +35,7 @@ REST, GRPC = "127.0.0.1:8080", "127.0.0.1:8081"
 STARTS_SERVICE = re.compile(
     r"(^|\s)(make serve|(\S+/)?gunicorn -|\.venv/bin/python -m app serve\b(?! --help))"
 )
+SEVERAL_WORKERS = re.compile(r"\bWORKERS=([2-9])\b")
 CREATES_PROJECT = re.compile(r"tools/bin/cookiecutter ")
 UNITS = r"ms|s|rows/s|req/s|[KM]B/s|infer/sec|usec|KiB|per second|in [\d.]+ s"
 # Numbers that differ between runs: with a unit, in a time or an id of a process, or as the padding of pytest.
@@ -180,8 +181,16 @@ class Session:
             "-c",
             f"exec env {replaced(command, self.actual)}",
         ]  # the service gets SIGTERM, not bash
+        several = SEVERAL_WORKERS.search(command)
+
+        def are_all_ready(service: Running) -> bool:
+            """Otherwise, a worker that is still starting could import a file of the page's next step."""
+            if several:
+                return service.workers_ready() == int(several[1])
+            return is_ready(service)
+
         self.service = self.exit_stack.enter_context(
-            started(words, self.folder, self.environment(), is_ready)
+            started(words, self.folder, self.environment(), are_all_ready)
         )
         self.exit_stack.enter_context(printed(self.service, replaced(lines, self.actual)))
         self.exit_stack.enter_context(self.then())
