@@ -5,10 +5,14 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
+# Most tests wait for processes more than they compute. Those of `make check` compute.
+CORES = $(shell getconf _NPROCESSORS_ONLN)
+test slow: export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $(CORES) \* 3)
+check: export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $(CORES) \* 3 / 2)
 # `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
 FAST_TESTS = $(addprefix tests/service/,conformance protocol codecs config inference rest grpc_service ui) \
   $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames) \
-  $(patsubst %,tests/template/test_%.py,recipes dependencies)
+  tests/template/test_dependencies.py
 
 $(VENV)/.docs: setup.cfg | $(VENV)/.serve
 	@echo "Installing Sphinx into $(VENV)"
