@@ -76,12 +76,11 @@ def normalize(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def sweep() -> None:
+def sweep(template: Path | None) -> None:
     """Remove files that match .gitignore, such as caches, which cookiecutter copied from a checkout of the template.
 
     Other files with such names are kept: with `cookiecutter -f`, the project can contain the owner's keys and caches.
     """
-    template = find_template()
     if template is None:
         return
     (source,) = template.glob("{*}")
@@ -155,21 +154,20 @@ def position(value: ast.expr) -> tuple[int, int]:
     return value.lineno - 1, value.col_offset
 
 
-def record_template() -> None:
+def record_template(template: Path | None) -> None:
     """Write the template's source and commit to .cruft.json, for `cruft update` and `make conformance`.
 
     cruft writes this file itself, after this hook. It does not pass `_repo_dir`.
     """
-    directory = find_template()
-    if directory is None or not (directory / ".git").exists() or not shutil.which("git"):
+    if template is None or not (template / ".git").exists() or not shutil.which("git"):
         return
-    commit = git(directory, "rev-parse", "HEAD")
+    commit = git(template, "rev-parse", "HEAD")
     if not commit:
         return
     url = ""
     if ANSWERS["_repo_dir"] != ANSWERS["_template"]:  # a clone that cookiecutter has made
-        url = git(directory, "config", "remote.origin.url")
-    source = re.sub(r"^(https?://)[^/@]*@", r"\1", url) or str(directory)  # without a password
+        url = git(template, "config", "remote.origin.url")
+    source = re.sub(r"^(https?://)[^/@]*@", r"\1", url) or str(template)  # without a password
 
     answers = {name: answer for name, answer in ANSWERS.items() if not name.startswith("_")}
     record = {
@@ -243,11 +241,12 @@ def print_next_steps() -> None:
 
 check_links()
 check_slug()
-sweep()
+template = find_template()
+sweep(template)
 Path("version.py").replace("app/version.py")  # app/ is copied without rendering
 choose_framework()
 choose_parts()
 name_model()
 link_docs()
-record_template()
+record_template(template)
 print_next_steps()

@@ -85,7 +85,7 @@ class Statistics:
             if context.operation != INFER:
                 continue
             if context.status in SUCCESS:
-                if context.predicted:  # not a response without a call of predict()
+                if context.predicted:  # predict() was called
                     successes.append(context)
             elif context.failure not in NOT_COUNTED:
                 failures.append(context)

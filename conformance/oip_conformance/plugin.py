@@ -17,7 +17,7 @@ from oip_conformance.wires import FORMS, Grpc
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    description = "what a server may do without; where it does, the case is not supported"
+    description = "optional features. If the server lacks one, the case is not supported"
     config.addinivalue_line("markers", f"needs(*features): {description}")
 
 
@@ -101,7 +101,7 @@ SHORTENED_ID_LENGTH = 50
 # A conftest.py can import the hooks of this plugin for the cases in its directory. pytest calls
 # pytest_make_parametrize_id of a conftest.py for all tests of a run, though, and must not rename
 # those. It calls pytest_generate_tests only for the tests in the directory. The latter hook
-# therefore tells the former that it names the parameters of a case.
+# therefore sets this variable while the former names the parameters of a case.
 is_naming_case = ContextVar("is_naming_case", default=False)
 
 

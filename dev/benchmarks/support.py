@@ -14,7 +14,7 @@ def is_unsupported(case: Case, server_name: str, error: RequestFailed) -> bool:
     """
     if server_name in (OURS, BARE):
         return False
-    # MLServer has no binary tensors over REST. It answers 500, as for a crash.
+    # MLServer has no binary tensors over REST. It responds with 500, as for a crash.
     if server_name == "MLServer" and case.header_length is not None:
         return True
     return isinstance(error, Unsupported)

@@ -181,12 +181,12 @@ class Session:
             "-c",
             f"exec env {replaced(command, self.actual)}",
         ]  # the service gets SIGTERM, not bash
-        several = SEVERAL_WORKERS.search(command)
+        several_workers = SEVERAL_WORKERS.search(command)
 
+        # A worker that is still starting could import a file of the page's next step.
         def are_all_ready(service: Running) -> bool:
-            """Otherwise, a worker that is still starting could import a file of the page's next step."""
-            if several:
-                return service.workers_ready() == int(several[1])
+            if several_workers:
+                return service.workers_ready() == int(several_workers[1])
             return is_ready(service)
 
         self.service = self.exit_stack.enter_context(
@@ -239,16 +239,16 @@ def printed(service: Running, lines: str) -> Iterator[None]:
 def wait_for_lines(service: Running, lines: str) -> None:
     """Wait until the service has printed each of the lines, which may have a time in front."""
     for line in lines.splitlines():
-        expected = re.compile(pattern(line.strip()))
+        wait_for_line(service, line)
 
-        def is_printed(expected: re.Pattern[str] = expected) -> bool:
-            return expected.search(without_varying(service.log())) is not None
 
-        try:
-            wait_for(is_printed)
-        except AssertionError as error:
-            error.add_note(f"The service has not printed {line!r}, but:\n{service.log()}")
-            raise
+def wait_for_line(service: Running, line: str) -> None:
+    expected = re.compile(pattern(line.strip()))
+    try:
+        wait_for(lambda: expected.search(without_varying(service.log())) is not None)
+    except AssertionError as error:
+        error.add_note(f"The service has not printed {line!r}, but:\n{service.log()}")
+        raise
 
 
 def check_output(step: Step, output: str) -> None:
