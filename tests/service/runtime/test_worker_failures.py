@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -97,14 +97,19 @@ def added(client: http.client.HTTPConnection, value: float) -> float:
 
 def alive_children(process: int) -> list[int]:
     """Return the child processes of all its threads that have not ended."""
-    found = " ".join(
-        path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")
-    ).split()
-    return [
-        int(each)
-        for each in found
-        if Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    ]
+    children: list[int] = []
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread ended after iterdir()
+            children += map(int, (thread / "children").read_text().split())
+    return [child for child in children if is_alive(child)]
+
+
+def is_alive(process: int) -> bool:
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_ready_worker_with_start_failure_status_is_replaced(
