@@ -22,15 +22,9 @@ from app.protocol.errors import (
     PayloadTooLarge,
     Unavailable,
 )
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    MetadataTensor,
-    ModelMetadata,
-    RequestInput,
-    RequestOutput,
-    ResponseOutput,
-)
+from app.protocol.messages import InferenceRequest, InferenceResponse, RequestOutput
+from app.protocol.metadata import MetadataTensor, ModelMetadata
+from app.protocol.tensors import RequestInput, ResponseOutput
 
 __all__ = [
     "ConfigurationError",

@@ -29,9 +29,8 @@ from app.codecs.base import decode_tensor, find_input_codec
 from app.codecs.frames import NO_TIME
 from app.config.settings import Settings, read_settings
 from app.inference.example import apply_declarations, make_input
-from app.inference.validation import join_names
 from app.protocol.datatypes import datatype_of
-from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
+from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm, join_names
 from grpc_service import client
 from grpc_service.server import Server
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import grpc
 
-from app.protocol.types import InferenceRequest, InferenceResponse
+from app.protocol.messages import InferenceRequest, InferenceResponse
 from grpc_service import converters, messages
 
 

@@ -20,14 +20,8 @@ from app.protocol.datatypes import (
 )
 from app.protocol.envelope import Parameters, check_number_of_tensors, parameter_error
 from app.protocol.errors import InvalidInput, NoBinaryForm
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    RequestInput,
-    RequestOutput,
-    ResponseOutput,
-    Tensor,
-)
+from app.protocol.messages import InferenceRequest, InferenceResponse, RequestOutput
+from app.protocol.tensors import RequestInput, ResponseOutput, Tensor
 from grpc_service.messages import (
     InferTensorContents,
     ModelInferRequest,

@@ -29,7 +29,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from app import predict
 from app.config.settings import Settings
 from app.inference.example import make_example, make_input
-from app.protocol.types import InferenceRequest, InferenceResponse
+from app.protocol.messages import InferenceRequest, InferenceResponse
 from grpc_service import client
 from grpc_service.messages import SERVICE_NAME, ModelMetadataRequest, ModelMetadataResponse
 

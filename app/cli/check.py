@@ -27,7 +27,8 @@ from app.protocol.errors import ModelError, shorten
 if TYPE_CHECKING:
     from app.config.settings import Settings
     from app.inference.data_plane import DataPlane
-    from app.protocol.types import InferenceRequest, InferenceResponse, ResponseOutput
+    from app.protocol.messages import InferenceRequest, InferenceResponse
+    from app.protocol.tensors import ResponseOutput
 
 MADE_UP = "a request generated from METADATA"
 MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
@@ -134,7 +135,7 @@ def infer(
     """Process the request as the server of `transport` does, without a network connection."""
     from app.inference.request_context import RequestContext
     from app.observability.statistics import Statistics
-    from app.protocol.types import InferenceResponse
+    from app.protocol.messages import InferenceResponse
     from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
     from grpc_service.servicer import InferenceServicer

@@ -62,7 +62,7 @@ def declare(
     name: str, kind: str, shape: Sequence[Any], content_type: str = "str", gaps: bool = False
 ) -> Any:
     """Return the MetadataTensor for a type of ONNX, XGBoost or NumPy. Dimensions that are not numbers are variable."""
-    from app.protocol.types import MetadataTensor
+    from app.protocol.metadata import MetadataTensor
 
     datatype, sizes = (
         DATATYPES.get(kind, kind.upper()),
@@ -107,7 +107,7 @@ def read_model(path: Path) -> tuple[Tensors, Tensors]:
 
 def read_sample(path: Path, known: Tensors) -> tuple[Tensors, dict[str, Any]]:
     """Return the inputs and EXAMPLE. Arrays have the datatype of the model's inputs, `known`, and columns their own."""
-    from app.protocol.types import InferenceRequest
+    from app.protocol.messages import InferenceRequest
 
     tensors = read_tensors(path, known)
     if not tensors or len({each.name for each in tensors if each.data.size}) < len(tensors):
@@ -128,7 +128,8 @@ def read_tensors(path: Path, known: Tensors) -> list[Any]:
 
     from app.codecs import StringCodec
     from app.codecs.frames import encode_array, encode_column
-    from app.protocol.types import InferenceRequest, RequestInput
+    from app.protocol.messages import InferenceRequest
+    from app.protocol.tensors import RequestInput
 
     if path.suffix == ".npy":
         columns = [

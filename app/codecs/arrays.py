@@ -19,7 +19,7 @@ from app.protocol.datatypes import (
     restore_integers,
 )
 from app.protocol.errors import InvalidInput
-from app.protocol.types import Tensor
+from app.protocol.tensors import Tensor
 
 BY_KIND = {(each.kind, each.dtype.itemsize): name for name, each in DATATYPES.items()}
 TEXT_KINDS = "OSU"

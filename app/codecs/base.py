@@ -5,13 +5,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    RequestInput,
-    ResponseOutput,
-    Tensor,
-)
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
 

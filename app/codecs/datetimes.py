@@ -9,7 +9,7 @@ import numpy as np
 from app.codecs.base import register_input_codec
 from app.codecs.strings import TextCodec, as_list, text_list, text_tensor
 from app.protocol.errors import InvalidInput, format_value
-from app.protocol.types import RequestInput, Tensor
+from app.protocol.tensors import RequestInput, Tensor
 
 # fromisoformat() accepts more: any separator between date and time, and fractions of a minute. It also drops digits
 # after the sixth.

@@ -23,7 +23,7 @@ from app.codecs.datetimes import DatetimeCodec, parse_datetime
 from app.codecs.strings import StringCodec, TextCodec, as_list, text_tensor
 from app.protocol.datatypes import SCALARS, bytes_array, format_shape, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
-from app.protocol.types import Tensor
+from app.protocol.tensors import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd

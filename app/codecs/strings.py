@@ -17,7 +17,7 @@ from app.codecs.base import (
 from app.protocol.datatypes import as_texts, bytes_array, object_array
 from app.protocol.errors import InvalidInput
 from app.protocol.json_tensors import RAW, from_base64
-from app.protocol.types import Tensor
+from app.protocol.tensors import Tensor
 
 
 def as_list(payload: Any) -> list[Any]:

@@ -20,7 +20,9 @@ from app.protocol.errors import (
     ModelError,
     PredictTimeout,
 )
-from app.protocol.types import InferenceRequest, ModelMetadata, RequestInput, ResponseOutput
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import ModelMetadata
+from app.protocol.tensors import RequestInput, ResponseOutput
 
 # Parameters for the transport, which predict() does not use.
 TRANSPORT_PARAMETERS = {"binary_data", "binary_data_output", "timeout"}

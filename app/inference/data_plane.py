@@ -18,14 +18,17 @@ from app.config.settings import Settings
 from app.inference.admission import Admission
 from app.inference.batching import Batcher, Result
 from app.inference.example import make_example
+from app.inference.metadata_checks import check_metadata
+from app.inference.outputs import requested_outputs
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.request_context import RequestContext
 from app.inference.startup_errors import describe_error
 from app.inference.time_limit import TimeLimit
-from app.inference.validation import check_metadata, requested_outputs
 from app.protocol.envelope import JsonObject, parameter_error
 from app.protocol.errors import ConfigurationError, NotFound, Unavailable
-from app.protocol.types import InferenceRequest, InferenceResponse, ModelMetadata, RequestInput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import ModelMetadata
+from app.protocol.tensors import RequestInput
 from app.version import SERVICE_NAME, __version__
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from app.protocol.envelope import Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json
 from app.protocol.json_tensors import to_json
-from app.protocol.types import MetadataTensor, ModelMetadata, RequestInput, Tensor
+from app.protocol.metadata import MetadataTensor, ModelMetadata
+from app.protocol.tensors import RequestInput, Tensor
 
 # Sample values by content type, and by datatype for other content types.
 EXAMPLES: dict[str | None, Any] = {

@@ -7,6 +7,9 @@ from typing import Any
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.frames import is_frame
 from app.inference.example import make_input, sample
+from app.inference.inputs import match_inputs
+from app.inference.metadata_checks import check_metadata
+from app.inference.outputs import match_outputs, to_builtin
 from app.inference.predict_arguments import (
     CONTEXTS,
     annotations_of,
@@ -15,21 +18,16 @@ from app.inference.predict_arguments import (
 )
 from app.inference.request_context import RequestContext, current_contexts
 from app.inference.startup_errors import format_error
-from app.inference.validation import (
-    check_metadata,
+from app.protocol.errors import (
+    ConfigurationError,
+    InferenceError,
+    InvalidInput,
+    ModelError,
     join_names,
-    match_inputs,
-    match_outputs,
-    to_builtin,
 )
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    ModelMetadata,
-    RequestInput,
-    ResponseOutput,
-)
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import ModelMetadata
+from app.protocol.tensors import RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
 

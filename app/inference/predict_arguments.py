@@ -24,10 +24,11 @@ from app.codecs.datetimes import parse_datetime
 from app.codecs.strings import as_list, text_list
 from app.inference.request_context import INFER, Headers, RequestContext, current_contexts
 from app.inference.startup_errors import project_path
-from app.inference.validation import join_names
 from app.protocol.datatypes import as_bytes, object_array
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput, Tensor
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, join_names
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor, ModelMetadata
+from app.protocol.tensors import RequestInput, Tensor
 
 Convert = Callable[[Any, Tensor], Any]  # converts a decoded value to the annotated type
 # Returns the arguments of predict() for a request and its validated inputs.

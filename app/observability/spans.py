@@ -15,7 +15,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from app.inference.request_context import INFER, RequestContext, current_contexts
 from app.observability.access_log import level_of
-from app.protocol.types import InferenceRequest, ModelMetadata
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import ModelMetadata
 from app.version import __version__
 
 

@@ -4,7 +4,7 @@ import logging
 import os
 from typing import Any
 
-from app.protocol.types import ModelMetadata
+from app.protocol.metadata import ModelMetadata
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 

@@ -18,7 +18,8 @@ InferenceError
 
 import json
 import re
-from typing import Self, TypeVar
+from collections.abc import Iterable
+from typing import Any, Self, TypeVar
 
 Status = TypeVar("Status")
 
@@ -155,6 +156,11 @@ def format_value(value: object) -> str:
         return shorten(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError):
         return shorten(repr(value))
+
+
+def join_names(words: Iterable[Any]) -> str:
+    """Join the quoted names for an error message."""
+    return ", ".join(map(format_value, words)) or "none"
 
 
 def shorten(text: str, limit: int = 60) -> str:

@@ -1,6 +1,6 @@
 """HTTP bodies and headers of inference requests and responses: JSON with optional binary data after it (B3)."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -11,9 +11,8 @@ from app.protocol.envelope import JsonObject, Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import read_json
 from app.protocol.json_tensors import from_json, to_json
+from app.protocol.messages import Binary, HttpMessage
 
-HttpMessage = tuple[bytes, dict[str, str]]  # the body and its headers
-Binary = bool | Container[str]  # selects tensors in binary form: all, none, or by name
 HEADER_LENGTH = "Inference-Header-Content-Length"
 JSON = "application/json"
 OCTETS = "application/octet-stream"

@@ -15,13 +15,15 @@ import numpy as np
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from app.inference.validation import join_names
 from app.protocol.binary_tensors import from_bytes
 from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
-from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
+from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding, join_names
 from app.protocol.http_body import HEADER_LENGTH, split_body
+from app.protocol.http_message import make_request
 from app.protocol.json_parser import read_json, read_numbers
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor, ModelMetadata
+from app.protocol.tensors import RequestInput
 from app.rest.schemas import Validate, validate_request
 
 # Maximum number of bytes to discard after an error response. If the body has more, the connection is closed.
@@ -135,8 +137,8 @@ def read_request(
     json, blobs = split_body(body, header_length)
     if simdjson and (payload := read_numbers(json)) is not None:
         with suppress(InvalidInput):  # read_json() reports the exact error
-            return InferenceRequest.of(validate(payload), blobs)
-    return InferenceRequest.of(validate(read_json(json)), blobs)
+            return make_request(validate(payload), blobs)
+    return make_request(validate(read_json(json)), blobs)
 
 
 def read_raw(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:

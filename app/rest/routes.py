@@ -17,7 +17,7 @@ from app.inference.request_context import INFER
 from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
-from app.protocol.types import InferenceRequest, InferenceResponse
+from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.rest.middleware import CONTEXT_KEY, RestContext, pattern_of
 from app.rest.request_reader import (
     compress,

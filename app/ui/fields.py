@@ -9,7 +9,7 @@ import numpy as np
 
 from app.protocol.datatypes import datatype_of, format_shape
 from app.protocol.http_body import write_json
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 
 IMAGE = re.compile(r"image|png|jpe?g|gif|webp|bmp", re.IGNORECASE)
 COLUMN = ([-1], [-1, 1])

@@ -10,7 +10,7 @@ from app.inference.data_plane import DataPlane
 from app.protocol.datatypes import datatype_of
 from app.protocol.envelope import JsonObject
 from app.protocol.http_body import JSON
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 
 TEMPLATE = Path(__file__).parent / "openapi.json"
 MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"

@@ -23,8 +23,8 @@ import numpy as np
 from flask import Flask
 
 from app.config.resources import configure_malloc
+from app.inference.outputs import to_datatype
 from app.inference.request_context import RequestContext
-from app.inference.validation import to_datatype
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import DATATYPES
 from app.rest.routes import HEADER_LENGTH_KEY

@@ -13,7 +13,8 @@ import numpy as np
 
 from app.codecs import StringCodec
 from app.protocol.http_body import HEADER_LENGTH
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput
 from dev.benchmarks.cases import Case, generator, grpc, rest_binary, rest_json
 from dev.benchmarks.load import WARM_UP_SECONDS, Row, measure
 from dev.benchmarks.requests import send_request

@@ -10,7 +10,7 @@ import numpy as np
 from flask import Flask
 
 from app import create_app
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from app.api import ConfigurationError, MetadataTensor, StringCodec
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
-from app.inference.validation import join_names
+from app.protocol.errors import join_names
 
 # MLflow must use the service's log and send no telemetry. Its warnings about its own code are hidden.
 os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")

@@ -11,8 +11,8 @@ from mlflow.types.schema import Array
 
 from app import create_app
 from app.api import InvalidInput, MetadataTensor
-from app.inference.validation import join_names
 from app.predict import EXAMPLE, METADATA, SIGNATURE
+from app.protocol.errors import join_names
 from app.signature import by_input, declared
 from app.testing import Infer, serve
 

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 import grpc
 
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from grpc_service.converters import write_request
 from tests.kit.processes import Running
 

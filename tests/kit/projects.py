@@ -14,7 +14,7 @@ PREDICT = '''"""Adds."""
 import numpy as np
 
 from app.config.settings import read_settings
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="adder",

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from app.protocol.types import InferenceRequest
+from app.protocol.messages import InferenceRequest
 from grpc_service.converters import write_request
 from oip_conformance.wires import KINDS, Grpc
 from tests.kit.processes import Running, gunicorn, wait_for

@@ -21,7 +21,7 @@ from prometheus_client import Counter
 from app import create_app
 from app.inference import data_plane
 from app.observability import observer_queue
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 
 PATIENCE = 60

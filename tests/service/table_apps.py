@@ -15,7 +15,7 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 from tests.service.apps import NONE
 

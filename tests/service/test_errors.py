@@ -31,7 +31,9 @@ from app.inference.predict_adapter import ModelAdapter
 from app.inference.time_limit import TimeLimit
 from app.protocol import errors
 from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge, PredictTimeout
-from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, RequestInput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import RequestInput
 from app.rest.request_reader import read_body, read_raw
 from app.rest.schemas import validate_request
 from grpc_service import converters

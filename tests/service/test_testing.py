@@ -13,7 +13,9 @@ import pytest
 
 from app.predict import METADATA
 from app.protocol.errors import InferenceError, InvalidInput
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor, ModelMetadata
+from app.protocol.tensors import RequestInput
 from app.testing import serve
 
 

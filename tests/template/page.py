@@ -17,7 +17,7 @@ from werkzeug.serving import make_server
 
 from app import create_app
 from app.config.settings import Settings
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 
 # A path prefix that a proxy may add.

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from app.api import InferenceRequest, InferenceResponse, RequestInput
-from app.protocol.types import RequestOutput
+from app.protocol.messages import RequestOutput
 from tests.kit.environments import make_environment
 from tests.kit.processes import Running, wait_for
 

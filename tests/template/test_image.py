@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from app.config.settings import Settings
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from grpc_service.client import infer
 from tests.kit.environments import make_project
 from tests.kit.processes import free_ports, wait_for

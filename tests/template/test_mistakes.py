@@ -66,7 +66,7 @@ def start(
         ),
         (
             "import numpy as np",
-            "from app.protocol.types import Tensors",
+            "from app.protocol.messages import Tensors",
             "line 3: ImportError: cannot import name 'Tensors'",
         ),
         ("def load():", "def load(:", "app/predict.py, line 22: SyntaxError: "),

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app import codecs
-from app.protocol import types
+from app import api, codecs
 from app.protocol.errors import InvalidInput
 from app.rest.request_reader import read_request
 from grpc_service import converters
@@ -154,20 +153,20 @@ def to_mlserver(mlserver_python: Path, tmp_path_factory: pytest.TempPathFactory)
     for name, form in EXCHANGES:
         path = folder / (name + FORMS[form])
         try:
-            path.write_bytes(write(make_request(CASES[name], codecs, types), form))
+            path.write_bytes(write(make_request(CASES[name], codecs, api), form))
         except InvalidInput as error:
             outcomes[path.name] = {"found": describe(type(error)), "message": str(error)}
     run(mlserver_python, FOLDER / "exchange.py", "decode", folder)
     return {**outcomes, **json.loads((folder / "decoded.json").read_text())}
 
 
-def write(request: types.InferenceRequest, form: str) -> bytes:
+def write(request: api.InferenceRequest, form: str) -> bytes:
     if form == "json":
         return request.to_json()
     return converters.write_request(request, raw=form == "raw")
 
 
-def read(path: Path) -> types.InferenceRequest:
+def read(path: Path) -> api.InferenceRequest:
     body = path.read_bytes()
     return (
         read_request(body)
@@ -176,7 +175,7 @@ def read(path: Path) -> types.InferenceRequest:
     )
 
 
-def decode(case: Case, request: types.InferenceRequest) -> Any:
+def decode(case: Case, request: api.InferenceRequest) -> Any:
     if case.content_type:
         return codecs.find_request_codec(case.content_type).decode_request(request)
     return {

@@ -17,7 +17,7 @@ PICKY = """
 import numpy as np
 
 from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 
 METADATA = ModelMetadata(
     name="picky",

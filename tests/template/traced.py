@@ -10,7 +10,9 @@ from flask import Flask
 from opentelemetry import trace
 
 from app import create_app
-from app.protocol.types import InferenceRequest, MetadataTensor, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import RequestInput
 from tests.kit import models
 
 SECONDS = 0.02

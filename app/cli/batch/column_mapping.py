@@ -16,13 +16,9 @@ from app.codecs.strings import text_list
 from app.inference.example import apply_declarations
 from app.protocol.datatypes import bytes_array, datatype_of, object_array
 from app.protocol.errors import InferenceError, InvalidInput, shorten
-from app.protocol.types import (
-    InferenceRequest,
-    MetadataTensor,
-    ModelMetadata,
-    RequestInput,
-    ResponseOutput,
-)
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor, ModelMetadata
+from app.protocol.tensors import RequestInput, ResponseOutput
 
 # Texts that represent a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])

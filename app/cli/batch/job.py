@@ -25,7 +25,7 @@ from app.cli.common import Failure, one_line, show_json
 from app.inference.example import apply_declarations
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm
-from app.protocol.types import ModelMetadata
+from app.protocol.metadata import ModelMetadata
 
 REQUEST_BYTES, MAX_ROWS = 2**20, 4096  # limits of the default batch size
 TEXT_BYTES = 64  # estimated size of a text

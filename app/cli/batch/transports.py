@@ -18,7 +18,8 @@ from app.cli.client import RESPONSE_TIMEOUT_SECONDS, ServiceClient, os_error_tex
 from app.cli.common import FAILED, NOT_READY, Failure, one_line
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
 from app.protocol.json_parser import read_json
-from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ModelMetadata
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
 RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service

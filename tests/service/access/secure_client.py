@@ -13,7 +13,8 @@ import grpc
 import numpy as np
 import trustme
 
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from grpc_service import messages
 from tests.kit.processes import Running, gunicorn
 

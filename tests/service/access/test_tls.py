@@ -19,7 +19,8 @@ import pytest
 from app.config.settings import read_settings
 from app.config.tls import server_context
 from app.protocol.errors import ConfigurationError
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from grpc_service import messages
 from tests.kit.processes import Running, wait_for
 from tests.service.access.secure_client import (

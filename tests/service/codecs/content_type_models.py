@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing
 import pandas as pd
 
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 
 TEXT = ("x", "BYTES", [2], ["YWI=", "Y2Q="])

@@ -16,7 +16,8 @@ import pytest
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.predict_arguments import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
-from app.protocol.types import InferenceRequest, MetadataTensor, ModelMetadata
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 from tests.kit import models
 from tests.service.codecs.content_type_models import (
     BYTES,

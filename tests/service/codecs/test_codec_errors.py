@@ -22,7 +22,8 @@ from app.codecs import (
     StringRequestCodec,
 )
 from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput, ResponseOutput
 from tests.service.codecs.values import texts
 
 # Elements of BYTES that a codec does not decode, by the start of the error message.

@@ -28,7 +28,8 @@ from app.codecs import (
 )
 from app.codecs.base import input_codecs, request_codecs
 from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput, ResponseOutput
 
 INPUT_CODECS = [NumpyCodec, StringCodec, BytesCodec, Base64Codec, DatetimeCodec, PandasJsonCodec]
 
@@ -167,7 +168,7 @@ def test_fixture_removes_registered_codecs() -> None:
 IMPORTED = """
 import sys
 from app.codecs import PandasCodec
-import app.codecs, app.protocol.types
+import app.codecs, app.protocol.messages
 print(*sorted({"flask", "grpc", "werkzeug", "marshmallow", "pandas", "google.protobuf"} & set(sys.modules)))
 """
 

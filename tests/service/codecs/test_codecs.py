@@ -22,7 +22,8 @@ from app.codecs import (
     StringRequestCodec,
 )
 from app.protocol.datatypes import DATATYPES
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput, ResponseOutput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput, ResponseOutput
 from tests.service.codecs.values import texts, utc
 
 FIRST_CODECS = [(NumpyRequestCodec, NumpyCodec), (StringRequestCodec, StringCodec)]

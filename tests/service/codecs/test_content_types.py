@@ -12,7 +12,7 @@ import pytest
 from app.codecs import InputCodec, register_input_codec
 from app.inference.example import make_example
 from app.protocol.errors import ConfigurationError
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 from tests.kit import models
 from tests.service.codecs.content_type_models import (
     NUMBER,

@@ -9,7 +9,9 @@ import numpy.typing
 import pytest
 
 from app.codecs import InputCodec, RequestCodec, register_input_codec, register_request_codec
-from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import ResponseOutput
 from tests.kit import models
 from tests.service.codecs.content_type_models import describing_model, got
 

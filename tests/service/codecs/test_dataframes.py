@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from app.codecs import PandasCodec
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 from tests.service.codecs.content_type_models import (
     FRAME_SENT,

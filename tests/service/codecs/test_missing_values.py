@@ -12,13 +12,9 @@ import pytest
 from app.codecs import DatetimeCodec, PandasCodec, StringCodec
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError, InvalidInput
-from app.protocol.types import (
-    InferenceRequest,
-    InferenceResponse,
-    MetadataTensor,
-    RequestInput,
-    ResponseOutput,
-)
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import RequestInput, ResponseOutput
 from grpc_service import converters
 from tests.kit import models
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch

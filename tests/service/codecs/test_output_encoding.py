@@ -9,7 +9,9 @@ import numpy.typing
 import pandas as pd
 import pytest
 
-from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
+from app.protocol.messages import InferenceResponse
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import ResponseOutput
 from tests.service.codecs.content_type_models import MOMENTS, returning
 
 SEVERAL = [

@@ -9,7 +9,7 @@ import pytest
 
 from app.codecs import DatetimeCodec
 from app.protocol.errors import InvalidInput
-from app.protocol.types import RequestInput
+from app.protocol.tensors import RequestInput
 from tests.service.codecs.values import column, listed, texts
 
 

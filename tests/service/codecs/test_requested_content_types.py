@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 from app.api import InputCodec, register_input_codec
-from app.protocol.types import InferenceResponse, MetadataTensor, ResponseOutput
+from app.protocol.messages import InferenceResponse
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import ResponseOutput
 from oip_conformance.wires import error_message
 from tests.kit import models
 from tests.service.codecs.batched import ALL_FORMS, infer_in_one_batch

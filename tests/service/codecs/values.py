@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from app.codecs import PandasCodec
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 
 
 def utc(*parts: int) -> datetime:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from grpc import _server
 
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from grpc_service import messages
 from oip_conformance.wires import sized
 from tests.kit import models

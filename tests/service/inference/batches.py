@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from oip_conformance.wires import Response, Rest, Sent
 from tests.kit import models
 from tests.kit.processes import wait_for

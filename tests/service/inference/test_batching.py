@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.api import ConfigurationError
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from oip_conformance.wires import FORMS
 from tests.kit import models
 from tests.kit.service import Service

@@ -11,10 +11,7 @@ import pytest
 
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError
-from app.protocol.types import (
-    MetadataTensor,
-    ModelMetadata,
-)
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 from tests.kit import models
 
 X = MetadataTensor("x", "FP32", [-1])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from app.protocol.datatypes import DATATYPES
-from app.protocol.types import InferenceRequest, MetadataTensor
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor
 from oip_conformance.wires import CONTENTS, FORMS
 from tests.kit import models
 

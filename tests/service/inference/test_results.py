@@ -11,7 +11,9 @@ import pytest
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
-from app.protocol.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import ResponseOutput
 from tests.kit import models
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.protocol.types import InferenceRequest, MetadataTensor
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor
 from oip_conformance.wires import error_message
 from tests.kit import models
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from oip_conformance import messages
 from oip_conformance.wires import FORMS, error_message
 from tests.kit import models

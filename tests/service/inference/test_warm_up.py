@@ -15,7 +15,8 @@ from app.api import ConfigurationError
 from app.inference import data_plane
 from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError
-from app.protocol.types import InferenceRequest, MetadataTensor
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 from tests.kit.processes import wait_for
 

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, wait_for
 from tests.kit.scrapes import Scrape, assert_grew, scrape

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput
 from oip_conformance.wires import Grpc
 from tests.kit.processes import Running, gunicorn, standalone_grpc, wait_for, workers
 from tests.kit.scrapes import scrape

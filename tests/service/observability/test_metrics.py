@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from app.observability.metric_files import observe_all
 from app.observability.metrics import SECONDS
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from oip_conformance.wires import Grpc
 from tests.kit import models
 from tests.kit.processes import Running, gunicorn, wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.observability.tracing import ENDPOINTS, make_spans
-from app.protocol.types import MetadataTensor, ModelMetadata
+from app.protocol.metadata import MetadataTensor, ModelMetadata
 from tests.kit.processes import gunicorn
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from app.protocol.types import InferenceRequest, InferenceResponse
+from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.rest.request_reader import read_request
 from grpc_service import converters
 

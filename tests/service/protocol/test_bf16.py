@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.errors import ConfigurationError
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from oip_conformance.wires import exact
 from tests.kit import models
 

@@ -26,7 +26,8 @@ from app.codecs import (
 )
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
-from app.protocol.types import InferenceRequest, InferenceResponse, RequestInput
+from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.tensors import RequestInput
 from grpc_service import converters
 from oip_conformance.wires import FORMS
 from tests.service.protocol.roundtrips import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.protocol.errors import InvalidInput
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from app.rest.request_reader import MEMBERS, PIECE, decompress
 from oip_conformance.wires import error_message
 from tests.kit import models

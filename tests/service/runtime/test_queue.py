@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.protocol.types import InferenceRequest, RequestInput
+from app.protocol.messages import InferenceRequest
+from app.protocol.tensors import RequestInput
 from oip_conformance.wires import Rest
 from tests.kit.processes import wait_for
 from tests.kit.waiting_client import BOTH, MICROSECONDS, begin_to_wait, serve

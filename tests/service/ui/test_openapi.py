@@ -13,7 +13,7 @@ import pytest
 
 from app.protocol.datatypes import DATATYPES
 from app.protocol.envelope import REQUEST, REQUEST_INPUT
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 
 ROOT = Path(__file__).parents[3]

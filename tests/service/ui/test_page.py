@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from app.ui.fields import create_fields, to_csv
 from oip_conformance.wires import error_message
 from tests.kit import models

@@ -13,7 +13,7 @@ from flask import Flask
 
 from app import create_app
 from app.protocol.datatypes import DATATYPES
-from app.protocol.types import MetadataTensor
+from app.protocol.metadata import MetadataTensor
 from tests.kit.models import model
 
 # From an input in JSON, perf_analyzer sends only the first row.

@@ -1,13 +1,13 @@
-"""Validation of requests (R15, R16) and of predict()'s results against METADATA."""
+"""Requested outputs (R16), and validation and encoding of predict()'s results."""
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec, find_request_codec
+from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec
 from app.codecs.base import decode_tensor
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import (
@@ -17,6 +17,8 @@ from app.codecs.frames import (
     encode_moments,
     is_column,
 )
+from app.inference.inputs import Declared, match_rank, matches_shape
+from app.inference.metadata_checks import check_content_type
 from app.protocol.datatypes import (
     as_array,
     as_bytes,
@@ -28,89 +30,15 @@ from app.protocol.datatypes import (
 )
 from app.protocol.errors import (
     NOTHING,
-    ConfigurationError,
     InferenceError,
     InvalidInput,
     ModelError,
     format_value,
+    join_names,
 )
-from app.protocol.types import (
-    InferenceRequest,
-    MetadataTensor,
-    ModelMetadata,
-    RequestInput,
-    ResponseOutput,
-)
-
-# Declared inputs or outputs by name.
-Declared = Mapping[str, MetadataTensor]
-
-
-def match_inputs(
-    request: InferenceRequest, declared: Declared, optional: Container[str]
-) -> dict[str, RequestInput]:
-    """Return the request's inputs by name, each in its declared rank (R15).
-
-    Raise InvalidInput if an input is unknown, duplicate, or missing and not `optional`, or if its datatype, rank
-    or fixed dimensions differ from the declaration.
-    """
-    matched: dict[str, RequestInput] = {}
-    for sent in request.inputs:
-        tensor = declared.get(sent.name)
-        if tensor is None:
-            raise InvalidInput(
-                "unknown input", expected=join_names(declared), got=format_value(sent.name)
-            )
-        if sent.name in matched:
-            raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
-        matched[sent.name] = match_input(sent, tensor)
-    if len(matched) < len(declared):
-        for name in declared:
-            if name not in matched and name not in optional:
-                allowed = [each for each in declared if each in optional]
-                expected = join_names(each for each in declared if each not in optional)
-                expected += f" (optional: {join_names(allowed)})" if allowed else ""
-                error = InvalidInput("missing", expected=expected, got=join_names(matched))
-                raise error.about("input", name, is_declared=True)
-    return matched
-
-
-def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
-    if sent.datatype != tensor.datatype:
-        error = InvalidInput(subject="datatype", expected=tensor.datatype, got=sent.datatype)
-        raise error.about("input", sent.name, is_declared=True)
-    array = match_rank(sent.data, tensor.shape)
-    if not matches_shape(array.shape, tensor.shape):
-        error = InvalidInput(
-            subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape)
-        )
-        raise error.about("input", sent.name, is_declared=True)
-    sent = (
-        sent
-        if array is sent.data
-        else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
-    )
-    sent.missing = tensor.missing
-    return sent
-
-
-def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
-    """Convert a vector [N] to a column [N,1] or vice versa if that is declared (R15). Return other arrays unchanged."""
-    if array.ndim == len(declared):
-        return array
-    if len(declared) == 1 and array.ndim == 2 and array.shape[1] == 1:
-        return array.reshape(-1)
-    is_column = len(declared) == 2 and declared[1] == 1
-    return array.reshape(-1, 1) if is_column and array.ndim == 1 else array
-
-
-def matches_shape(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    if len(shape) != len(declared):
-        return False
-    for got, expected in zip(shape, declared):  # noqa: B905, SIM110 - equal lengths; any() is slower
-        if expected != got and expected != -1:
-            return False
-    return True
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import MetadataTensor
+from app.protocol.tensors import ResponseOutput
 
 
 def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
@@ -131,17 +59,6 @@ def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str
             raise error.about("output", output.name, is_declared=True) from None
         wanted.append(output.name)
     return wanted
-
-
-def check_content_type(content_type: Any, datatype: str) -> None:
-    """Raise InvalidInput if the content type, which can be None, is unknown or does not support the datatype."""
-    if content_type is None:
-        return
-    find_input_codec(content_type)
-    if content_type in SHIPPED - {"np"} and datatype != "BYTES":
-        raise InvalidInput(
-            subject="datatype", expected=f"BYTES for content type {content_type}", got=datatype
-        )
 
 
 def match_outputs(
@@ -311,59 +228,3 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
                 subject="datatype", expected=name, got=str(value.dtype), remedy=remedy
             )
     return as_array(value, datatype)
-
-
-def check_metadata(metadata: Any) -> None:
-    """Raise ConfigurationError unless `metadata` is a ModelMetadata with valid members and unique tensor names."""
-    if not isinstance(metadata, ModelMetadata):
-        raise ConfigurationError(
-            f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}."
-        )
-    for label, value in (("name", metadata.name), ("version", metadata.version)):
-        if not isinstance(value, str) or not value or "/" in value:
-            raise ConfigurationError(
-                f"METADATA: invalid {label}. Expected text without a slash, got {value!r}."
-            )
-    for label, tensors in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
-        if not isinstance(tensors, list | tuple) or any(
-            not isinstance(each, MetadataTensor) for each in tensors
-        ):
-            raise ConfigurationError(
-                f"METADATA: invalid {label}. Expected a list of MetadataTensor, got {tensors!r}."
-            )
-        names = [tensor.name for tensor in tensors]
-        if repeated := {name for name in names if names.count(name) > 1}:
-            raise ConfigurationError(
-                f"METADATA: duplicate {label}. Got {join_names(sorted(repeated))} twice."
-            )
-    found = metadata.properties
-    if not isinstance(found, dict) or not all(
-        isinstance(each, str) for each in (*found, *found.values())
-    ):
-        problem = f"METADATA: invalid properties. Expected a dict of strings, got {found!r}."
-        raise ConfigurationError(f"{problem} Convert names and values with str().")
-    check_content_types(metadata)
-
-
-def check_content_types(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if a content type or a missing value in METADATA is not valid for its tensor."""
-    subject: tuple[str, ...] = ("METADATA",)
-    try:
-        if metadata.content_type is not None:
-            find_request_codec(metadata.content_type)
-        for tensor in (*metadata.inputs, *metadata.outputs):
-            subject, content_type = ("METADATA, tensor", tensor.name), tensor.content_type
-            check_content_type(content_type, tensor.datatype)
-            is_text = content_type in ("str", "datetime") and isinstance(tensor.missing, str)
-            if tensor.missing is not None and not is_text:
-                expected = 'a string, with content type "str" or "datetime"'
-                raise InvalidInput(
-                    subject="missing", expected=expected, got=format_value(tensor.missing)
-                )
-    except InvalidInput as error:
-        raise ConfigurationError(str(error.about(*subject))) from None
-
-
-def join_names(words: Iterable[Any]) -> str:
-    """Join the quoted names for an error message."""
-    return ", ".join(map(format_value, words)) or "none"

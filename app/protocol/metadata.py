@@ -1,0 +1,89 @@
+"""METADATA: the declared inputs and outputs of the model."""
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.protocol.datatypes import check_shape, datatype_of
+from app.protocol.envelope import JsonObject
+from app.protocol.errors import ConfigurationError, InvalidInput
+
+
+def without_empty(members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members without None and empty collections. Keep an empty id (R8)."""
+    return {name: value for name, value in members.items() if value or value == ""}
+
+
+@dataclass(slots=True)
+class MetadataTensor:
+    """A declared input or output. In `shape`, -1 is any size, also 0. `missing` is the text for null (C13)."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    content_type: str | None = None
+    missing: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            datatype_of(self.datatype)
+            is_list = isinstance(self.shape, list | tuple)
+            check_shape(
+                [0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr
+            )
+        except InvalidInput as error:
+            error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
+            raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None
+        self.shape = list(self.shape)
+
+    @property
+    def parameters(self) -> JsonObject:
+        """Return the parameters of the tensor in a response. Model metadata can have more (R6)."""
+        return {"content_type": self.content_type} if self.content_type else {}
+
+    def describe(self, is_optional: bool = False) -> dict[str, Any]:
+        """Return the JSON object of the tensor in model metadata (R6)."""
+        parameters = without_empty(
+            {**self.parameters, "missing": self.missing, "optional": is_optional}
+        )
+        head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
+        return {**head, "parameters": parameters} if parameters else head
+
+    def config(self) -> dict[str, Any]:
+        """Return the JSON object of the tensor in the model configuration (T1)."""
+        triton_name = "STRING" if self.datatype == "BYTES" else self.datatype
+        return {"name": self.name, "data_type": f"TYPE_{triton_name}", "dims": self.shape}
+
+
+@dataclass(slots=True)
+class ModelMetadata:
+    """Metadata of the model. `content_type` is that of requests. `properties` are strings for clients to read."""
+
+    name: str
+    version: str
+    platform: str
+    inputs: list[MetadataTensor]
+    outputs: list[MetadataTensor]
+    content_type: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def describe(self, optional: Container[str]) -> dict[str, Any]:
+        """Return the metadata as a JSON object (R6). `optional` contains the names of the optional inputs."""
+        inputs = [each.describe(each.name in optional) for each in self.inputs]
+        parameters = without_empty({"content_type": self.content_type})
+        members = without_empty({"properties": self.properties, "parameters": parameters})
+        head = {"name": self.name, "versions": [self.version], "platform": self.platform}
+        return {
+            **head,
+            "inputs": inputs,
+            "outputs": [each.describe() for each in self.outputs],
+            **members,
+        }
+
+    def config(self, optional: Container[str]) -> dict[str, Any]:
+        """Return the model configuration (T1). Shapes include the batch dimension, because max_batch_size is 0."""
+        inputs = [
+            {**tensor.config(), "optional": tensor.name in optional} for tensor in self.inputs
+        ]
+        head = {"name": self.name, "platform": self.platform, "max_batch_size": 0}
+        return {**head, "input": inputs, "output": [tensor.config() for tensor in self.outputs]}
