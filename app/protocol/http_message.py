@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from app.protocol.binary_tensors import Buffer
-from app.protocol.envelope import REQUEST, RESPONSE, JsonObject, Parameters, read_object
+from app.protocol.envelope import JsonObject, Parameters
 from app.protocol.http_body import read_http, read_tensors, write_http
 from app.protocol.messages import (
     Binary,
@@ -15,6 +15,7 @@ from app.protocol.messages import (
     RequestOutput,
 )
 from app.protocol.metadata import without_empty
+from app.protocol.object_reader import read_request, read_response
 from app.protocol.tensors import RequestInput, ResponseOutput
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -58,10 +59,10 @@ def parse_message(message_class: type[AnyMessage], payload: Any, blobs: Buffer =
     Raise InvalidInput if it is malformed, and InferenceError if it is the response of a failed request.
     """
     if issubclass(message_class, InferenceRequest):
-        valid = read_object(REQUEST, payload, "request")
+        valid = read_request(payload)
         return cast(AnyMessage, make_request(valid, blobs, message_class))
     if issubclass(message_class, InferenceResponse):
-        valid = read_object(RESPONSE, payload, "response")
+        valid = read_response(payload)
         return cast(AnyMessage, make_response(valid, blobs, message_class))
     raise TypeError(message_class)
 

@@ -5,12 +5,11 @@ because Flask accepts hooks and routes until then. Flask's error handlers handle
 """
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from flask import Flask, signals
 
-from app.protocol.envelope import REQUEST, read_object
+from app.rest.fast_validation import validate_fast
 from app.rest.middleware import respond_with_flask
 from app.rest.routes import Inference, Service, infer
 from app.rest.schemas import validate_request
@@ -30,7 +29,7 @@ class FastPath:
 
     def __init__(self, app: Flask, service: Service):
         is_slow = "fast_validation" in service.settings.disable_optimizations
-        validate = validate_request if is_slow else partial(read_object, REQUEST)
+        validate = validate_request if is_slow else validate_fast
         self.infer = Inference(service.plane, service.settings, validate)
         self.app, self.flask = app, app.wsgi_app
         served = service.plane.metadata()

@@ -293,6 +293,13 @@ DIRECT = [
     Direct("tensor without data", lambda: RequestInput(SECRET, "FP32", [1])),
     Direct("error of a server", lambda: InferenceResponse.from_dict({"error": ""})),
     Direct("error of a server, as an argument", lambda: InferenceResponse(error="")),
+    Direct(
+        "client's request with null inputs", lambda: InferenceRequest.from_dict({"inputs": None})
+    ),
+    Direct("client's request without inputs", lambda: InferenceRequest.from_dict({SECRET: NUMBER})),
+    Direct(
+        "client's request with other inputs", lambda: InferenceRequest.from_dict({"inputs": SECRET})
+    ),
     Direct("no response", lambda: InferenceResponse.from_dict([SECRET])),
     Direct("response without a name", lambda: InferenceResponse.from_dict({"outputs": [SECRET]})),
     Direct(

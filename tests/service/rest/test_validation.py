@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from app.protocol.errors import InvalidInput
+from app.rest.fast_validation import recognize_request
+from app.rest.schemas import validate_request
 from oip_conformance.wires import error_message
 from tests.kit import models
 from tests.kit.changed_bodies import GOOD, INFER, bodies
@@ -28,6 +33,22 @@ def test_fast_check_agrees_with_marshmallow(serve, switch: str) -> None:
     assert statuses.total() >= 200
     assert set(statuses) == {200, 400}
     assert min(statuses.values()) >= 40
+
+
+def is_valid(payload: Any) -> bool:
+    """Return True if marshmallow accepts the JSON of a request."""
+    try:
+        validate_request(payload)
+    except InvalidInput:
+        return False
+    return True
+
+
+def test_fast_check_recognizes_every_valid_request() -> None:
+    """R7: the fast path needs marshmallow only for requests that are not valid, and never accepts one of them."""
+    for body in bodies():
+        payload = json.loads(body)
+        assert (recognize_request(payload) is not None) == is_valid(payload), body
 
 
 def test_limit_of_errors(serve) -> None:

@@ -12,8 +12,8 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from app.protocol.datatypes import DATATYPES
-from app.protocol.envelope import REQUEST, REQUEST_INPUT
 from app.protocol.metadata import MetadataTensor
+from app.rest.schemas import InferenceRequestSchema, RequestInputSchema
 from tests.kit import models
 
 ROOT = Path(__file__).parents[3]
@@ -181,9 +181,10 @@ def test_template_matches_code(client) -> None:
     ]
     assert config == [MetadataTensor("x", each, []).config()["data_type"] for each in DATATYPES]
     tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
-    for found, members in [
-        (schemas["InferenceRequest"], REQUEST),
-        *((each, REQUEST_INPUT) for each in tensors),
+    for described, schema in [
+        (schemas["InferenceRequest"], InferenceRequestSchema()),
+        *((tensor, RequestInputSchema()) for tensor in tensors),
     ]:
-        assert found["properties"].keys() == members.keys()
-        assert {*found["required"]} >= {name for name, (_, expected) in members.items() if expected}
+        assert described["properties"].keys() == schema.fields.keys()
+        required = {name for name, field in schema.fields.items() if field.required}
+        assert required <= set(described["required"])
