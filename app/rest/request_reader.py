@@ -1,41 +1,32 @@
-"""Parsing of REST request bodies, and content encodings of requests and responses (R18, R19).
+"""Parsing of REST request bodies (R19).
 
 The body is read with one call of wsgi.input.read(), without Werkzeug's stream. That stream reads 8 KiB at a time,
 rejects a chunked body of exactly the maximum size, and accepts a truncated body.
 """
 
 import math
-import zlib
 from collections.abc import Container
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from werkzeug.datastructures import Accept
-from werkzeug.http import parse_accept_header
 
 from app.protocol.binary_tensors import from_bytes
 from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
-from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding, join_names
+from app.protocol.errors import InvalidInput, join_names
 from app.protocol.http_body import HEADER_LENGTH, split_body
 from app.protocol.http_message import make_request
 from app.protocol.json_parser import read_json, read_numbers
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 from app.protocol.tensors import RequestInput
+from app.rest.content_encoding import PIECE, decompress, too_large
 from app.rest.schemas import Validate, validate_request
 
 # Maximum number of bytes to discard after an error response. If the body has more, the connection is closed.
 MAX_DISCARDED = 2**30
 DISCARD_WAIT_SECONDS = 2  # maximum wait for a client that sends nothing after an error response
-CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits, which select the format
-MIN_BYTES = 1024  # shorter responses are not compressed
-# Bytes per read and per call of a decoder. A decoder copies the input that follows the end of a gzip member.
-PIECE = 2**16
-MEMBERS = (
-    10_000  # maximum number of gzip members in a body (R18). Even an empty one takes microseconds
-)
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
@@ -64,12 +55,6 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
-def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
-    return PayloadTooLarge(
-        f"{what} too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)"
-    )
-
-
 def discard_body(environ: dict[str, Any]) -> None:
     """Discard the rest of the body. Otherwise, a client that is still sending could not read the error response."""
     # Only gunicorn's own workers have a socket with this method. Their exceptions for disconnected clients differ.
@@ -78,50 +63,6 @@ def discard_body(environ: dict[str, Any]) -> None:
         for _ in range(MAX_DISCARDED // PIECE):
             if not environ["wsgi.input"].read(PIECE):
                 return
-
-
-def decompress(body: bytes, coding: str, limit: int) -> bytes:
-    """Decompress `body` to at most `limit` bytes. Raise UnsupportedEncoding, InvalidInput or PayloadTooLarge."""
-    coding = coding.strip().lower()
-    if coding in ("", "identity"):
-        return body
-    if coding not in CODINGS:
-        raise UnsupportedEncoding(
-            subject="Content-Encoding", expected="gzip, deflate or identity", got=coding
-        )
-    parts: list[bytes] = []
-    left, room, members = memoryview(body), limit, 0
-    while left or not members:  # a gzip body may have several members
-        members += 1
-        if members > MEMBERS:
-            raise InvalidInput(f"too many {coding} members", expected=f"at most {MEMBERS:,}")
-        decoder = zlib.decompressobj(CODINGS[coding])
-        while not decoder.eof:
-            piece = left[:PIECE]
-            try:
-                parts.append(decoder.decompress(piece, room + 1))
-            except zlib.error as error:
-                raise InvalidInput(f"Invalid {coding} body: {error}.") from None
-            room -= len(parts[-1])
-            if room < 0:
-                raise too_large(limit, "decompressed body")
-            left = left[len(piece) - len(decoder.unused_data) :]
-            if not left and not decoder.eof:
-                raise InvalidInput(f"Invalid {coding} body: incomplete.")
-    return b"".join(parts)
-
-
-def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes, dict[str, str]]:
-    """Compress the body with the coding that Accept-Encoding prefers, if any. Return the body and its headers."""
-    coding = (
-        parse_accept_header(accepted, Accept).best_match(CODINGS)
-        if len(body) >= MIN_BYTES
-        else None
-    )
-    if coding is None:
-        return body, headers
-    encoded = zlib.compress(body, zlib.Z_BEST_SPEED, CODINGS[coding])
-    return encoded, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
 
 
 def read_request(

@@ -18,9 +18,9 @@ from app.observability.metrics import Metrics
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
 from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.rest.content_encoding import compress
 from app.rest.middleware import CONTEXT_KEY, RestContext, pattern_of
 from app.rest.request_reader import (
-    compress,
     discard_body,
     read_body,
     read_index_request,

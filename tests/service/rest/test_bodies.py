@@ -12,7 +12,7 @@ import pytest
 
 from app.protocol.errors import InvalidInput
 from app.protocol.metadata import MetadataTensor
-from app.rest.request_reader import MEMBERS, PIECE, decompress
+from app.rest.content_encoding import MEMBERS, PIECE, decompress
 from oip_conformance.wires import error_message
 from tests.kit import models
 
