@@ -7,60 +7,76 @@ from werkzeug.http import parse_accept_header
 
 from app.protocol.errors import InvalidInput, PayloadTooLarge, UnsupportedEncoding
 
-CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits, which select the format
-MIN_BYTES = 1024  # shorter responses are not compressed
-# Bytes per read and per call of a decoder. A decoder copies the input that follows the end of a gzip member.
-PIECE = 2**16
-MEMBERS = (
-    10_000  # maximum number of gzip members in a body (R18). Even an empty one takes microseconds
-)
+# zlib selects the format of an encoding by this number (`wbits`).
+WINDOW_BITS = {"gzip": 31, "deflate": 15}
 
+# Bytes per call of a decoder. It copies the bytes of the call that follow the end of a gzip member.
+PIECE_SIZE = 2**16
 
-def too_large(limit: int, what: str = "body") -> PayloadTooLarge:
-    return PayloadTooLarge(
-        f"{what} too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)"
-    )
+# Maximum number of gzip members in a body (R18). Even an empty one takes microseconds.
+MAX_MEMBERS = 10_000
+
+# Shorter responses are not compressed.
+MIN_COMPRESSED_LENGTH = 1024
 
 
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
-    """Decompress `body` to at most `limit` bytes. Raise UnsupportedEncoding, InvalidInput or PayloadTooLarge."""
+    """Decompress `body`, whose Content-Encoding is `coding`, to at most `limit` bytes.
+
+    Raise UnsupportedEncoding, InvalidInput or PayloadTooLarge.
+    """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
-    if coding not in CODINGS:
+    if coding not in WINDOW_BITS:
         raise UnsupportedEncoding(
             subject="Content-Encoding", expected="gzip, deflate or identity", got=coding
         )
+
     parts: list[bytes] = []
-    left, room, members = memoryview(body), limit, 0
-    while left or not members:  # a gzip body may have several members
+    size = 0
+    remaining = memoryview(body)
+    members = 0
+    while remaining or members == 0:  # a gzip body may have several members
         members += 1
-        if members > MEMBERS:
-            raise InvalidInput(f"too many {coding} members", expected=f"at most {MEMBERS:,}")
-        decoder = zlib.decompressobj(CODINGS[coding])
+        if members > MAX_MEMBERS:
+            raise InvalidInput(f"too many {coding} members", expected=f"at most {MAX_MEMBERS:,}")
+        decoder = zlib.decompressobj(WINDOW_BITS[coding])
         while not decoder.eof:
-            piece = left[:PIECE]
+            piece = remaining[:PIECE_SIZE]
             try:
-                parts.append(decoder.decompress(piece, room + 1))
+                # One byte more than the limit shows that the body is too large.
+                part = decoder.decompress(piece, limit - size + 1)
             except zlib.error as error:
                 raise InvalidInput(f"Invalid {coding} body: {error}.") from None
-            room -= len(parts[-1])
-            if room < 0:
+            parts.append(part)
+            size += len(part)
+            if size > limit:
                 raise too_large(limit, "decompressed body")
-            left = left[len(piece) - len(decoder.unused_data) :]
-            if not left and not decoder.eof:
+            consumed = len(piece) - len(decoder.unused_data)
+            remaining = remaining[consumed:]
+            if not remaining and not decoder.eof:
                 raise InvalidInput(f"Invalid {coding} body: incomplete.")
     return b"".join(parts)
 
 
-def compress(body: bytes, headers: dict[str, str], accepted: str) -> tuple[bytes, dict[str, str]]:
-    """Compress the body with the coding that Accept-Encoding prefers, if any. Return the body and its headers."""
-    coding = (
-        parse_accept_header(accepted, Accept).best_match(CODINGS)
-        if len(body) >= MIN_BYTES
-        else None
-    )
+def compress(
+    body: bytes, headers: dict[str, str], accept_encoding: str
+) -> tuple[bytes, dict[str, str]]:
+    """Compress the body of a response with the coding that the client prefers, if any.
+
+    Return the body and the headers of the response.
+    """
+    if len(body) < MIN_COMPRESSED_LENGTH:
+        return body, headers
+    coding = parse_accept_header(accept_encoding, Accept).best_match(WINDOW_BITS)
     if coding is None:
         return body, headers
-    encoded = zlib.compress(body, zlib.Z_BEST_SPEED, CODINGS[coding])
-    return encoded, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
+    compressed = zlib.compress(body, zlib.Z_BEST_SPEED, WINDOW_BITS[coding])
+    return compressed, {**headers, "Content-Encoding": coding, "Vary": "Accept-Encoding"}
+
+
+def too_large(limit: int, subject: str = "body") -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"{subject} too large", expected=f"at most {limit} bytes (MAX_REQUEST_BYTES)"
+    )

@@ -1,7 +1,7 @@
-"""Parsing of REST request bodies (R19).
+"""Reader of REST requests: from the body in a WSGI environ to an InferenceRequest.
 
-The body is read with one call of wsgi.input.read(), without Werkzeug's stream. That stream reads 8 KiB at a time,
-rejects a chunked body of exactly the maximum size, and accepts a truncated body.
+The body is read with wsgi.input.read(), without Werkzeug's stream. That stream reads 8 KiB at a
+time, rejects a chunked body of exactly the maximum size, and accepts a truncated body.
 """
 
 import math
@@ -21,47 +21,69 @@ from app.protocol.json_parser import read_json, read_numbers
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 from app.protocol.tensors import RequestInput
-from app.rest.content_encoding import PIECE, decompress, too_large
+from app.rest.content_encoding import decompress, too_large
 from app.rest.schemas import Validate, validate_request
 
-# Maximum number of bytes to discard after an error response. If the body has more, the connection is closed.
+# Limits for the rest of a body after an error response. If the client sends more than MAX_DISCARDED
+# bytes, or nothing for DISCARD_WAIT_SECONDS, the connection is closed.
 MAX_DISCARDED = 2**30
-DISCARD_WAIT_SECONDS = 2  # maximum wait for a client that sends nothing after an error response
+DISCARD_WAIT_SECONDS = 2
+DISCARDED_PIECE_SIZE = 2**16
 
 
 def read_body(environ: dict[str, Any], limit: int) -> bytes:
     """Read and decompress the body.
 
-    Raise PayloadTooLarge if it has more than `limit` bytes, compressed or not, and InvalidInput if it is truncated.
+    Raise PayloadTooLarge if it has more than `limit` bytes, compressed or not, and InvalidInput if
+    it is truncated.
     """
-    text = environ.get("CONTENT_LENGTH") or ""
-    is_chunked = not text and bool(environ.get("wsgi.input_terminated"))
-    length = limit + 1 if is_chunked else int(text or 0)
-    if length > limit and not is_chunked:
-        raise too_large(limit)
-    try:
-        body = environ["wsgi.input"].read(length)
-    except (
-        Exception
-    ) as error:  # each server has its own exceptions for malformed chunks and lost clients
-        raise InvalidInput(f"Cannot read the body: {type(error).__name__}.") from error
-    if len(body) > limit:
-        raise too_large(limit)
-    if len(body) < length and not is_chunked:
-        raise InvalidInput(
-            "body too short", expected="the size in Content-Length", got=f"{len(body)} of {length}"
-        )
+    body = _read_compressed_body(environ, limit)
     environ["wsgi.input"] = BytesIO()  # the old stream would keep the body in memory
     return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
 
 
+def _read_compressed_body(environ: dict[str, Any], limit: int) -> bytes:
+    content_length = environ.get("CONTENT_LENGTH")
+    if content_length:
+        length = int(content_length)
+        if length > limit:
+            raise too_large(limit)
+        body = _read_input(environ, length)
+        if len(body) < length:
+            got = f"{len(body)} of {length}"
+            raise InvalidInput("body too short", expected="the size in Content-Length", got=got)
+        return body
+
+    is_chunked = environ.get("wsgi.input_terminated")
+    if not is_chunked:
+        return b""
+    body = _read_input(environ, limit + 1)
+    if len(body) > limit:
+        raise too_large(limit)
+    return body
+
+
+def _read_input(environ: dict[str, Any], length: int) -> bytes:
+    """Read `length` bytes, or fewer if the body ends. Raise InvalidInput if this fails."""
+    try:
+        body: bytes = environ["wsgi.input"].read(length)
+    # Each server has its own exceptions for malformed chunks and disconnected clients.
+    except Exception as error:
+        raise InvalidInput(f"Cannot read the body: {type(error).__name__}.") from error
+    return body
+
+
 def discard_body(environ: dict[str, Any]) -> None:
-    """Discard the rest of the body. Otherwise, a client that is still sending could not read the error response."""
-    # Only gunicorn's own workers have a socket with this method. Their exceptions for disconnected clients differ.
+    """Discard the rest of the body.
+
+    Otherwise, a client that is still sending could not read the error response.
+    """
+    # Only gunicorn's own workers have a socket with this method. Their exceptions for disconnected
+    # clients differ.
     with suppress(Exception):
         environ["gunicorn.socket"].settimeout(DISCARD_WAIT_SECONDS)
-        for _ in range(MAX_DISCARDED // PIECE):
-            if not environ["wsgi.input"].read(PIECE):
+        for _ in range(MAX_DISCARDED // DISCARDED_PIECE_SIZE):
+            if not environ["wsgi.input"].read(DISCARDED_PIECE_SIZE):
                 return
 
 
@@ -73,55 +95,72 @@ def read_request(
 ) -> InferenceRequest:
     """Parse `body`: JSON of `header_length` bytes followed by binary data (B3), or only JSON.
 
-    `validate` validates the envelope. `simdjson` enables that parser. Raise InvalidInput if the body is invalid.
+    `validate` validates the JSON value. `simdjson` enables the parser for large lists of numbers.
+    Raise InvalidInput if the body is invalid.
     """
     json, blobs = split_body(body, header_length)
-    if simdjson and (payload := read_numbers(json)) is not None:
-        with suppress(InvalidInput):  # read_json() reports the exact error
-            return make_request(validate(payload), blobs)
+    if simdjson:
+        payload = read_numbers(json)
+        if payload is not None:
+            # If an array of numbers is invalid, the elements from read_json() give the exact error.
+            with suppress(InvalidInput):
+                return make_request(validate(payload), blobs)
     return make_request(validate(read_json(json)), blobs)
 
 
 def read_raw(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:
-    """Return a request with `body` as the data of the only required input, and with binary outputs (B8).
+    """Return a request with `body` as data of the only required input, and binary outputs (B8).
 
-    Raise InvalidInput if the model has another number of required inputs, or if the body does not match the input.
+    Raise InvalidInput if the model has another number of required inputs, or if the body does not
+    match the input.
     """
-    required = [each for each in metadata.inputs if each.name not in optional]
+    required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
     if len(required) != 1:
-        got = join_names(each.name for each in required)
+        got = join_names(tensor.name for tensor in required)
         raise InvalidInput(
             f"invalid {HEADER_LENGTH} 0", expected="a model with one required input", got=got
         )
+
+    tensor = required[0]
     try:
-        sent = RequestInput.of(
-            required[0].name, required[0].datatype, read_raw_array(body, required[0]), {}
-        )
+        array = _read_raw_array(body, tensor)
     except InvalidInput as error:
-        raise error.about("input", required[0].name, is_declared=True) from None
-    return InferenceRequest([sent], parameters={"binary_data_output": True})
+        raise error.about("input", tensor.name, is_declared=True) from None
+    request_input = RequestInput.of(tensor.name, tensor.datatype, array, {})
+    return InferenceRequest([request_input], parameters={"binary_data_output": True})
 
 
-def read_raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
-    """Return the data of `tensor`. BYTES has one element. Otherwise, the body determines the variable dimension."""
-    datatype, declared = datatype_of(tensor.datatype), tensor.shape
+def _read_raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
+    """Return the data of an input as declared in `tensor`.
+
+    For BYTES, the body is the only element. For other datatypes, its length determines the size of
+    the variable dimension.
+    """
+    datatype = datatype_of(tensor.datatype)
     if not body:
         raise InvalidInput("empty body", expected="the data of the input")
+
     if datatype.size is None:
-        check_count(shape := [abs(each) for each in declared], 1)
+        shape = [1 if size == -1 else size for size in tensor.shape]
+        check_count(shape, 1)
         return reshape(object_array([body]), shape)
-    if declared.count(-1) > 1:
+
+    if tensor.shape.count(-1) > 1:
         expected = f"at most one variable dimension for {HEADER_LENGTH} 0"
-        raise InvalidInput(subject="shape", expected=expected, got=format_shape(declared))
-    fixed = datatype.size * math.prod(each for each in declared if each != -1)
-    variable = len(body) // fixed if fixed else 0
-    return from_bytes(body, datatype, [variable if each == -1 else each for each in declared])
+        raise InvalidInput(subject="shape", expected=expected, got=format_shape(tensor.shape))
+    fixed_size = datatype.size * math.prod(size for size in tensor.shape if size != -1)
+    variable_size = len(body) // fixed_size if fixed_size else 0
+    shape = [variable_size if size == -1 else size for size in tensor.shape]
+    return from_bytes(body, datatype, shape)
 
 
 def read_index_request(body: bytes) -> bool:
-    """Return True if the client requests only models that are ready (T2). Raise InvalidInput if the body is invalid."""
-    asked = read_json(body) if body else {}
-    ready = asked.get("ready") if isinstance(asked, dict) else asked
-    if not isinstance(asked, dict) or not isinstance(ready, bool | None):
-        raise InvalidInput(expected='an object in which "ready" is true or false', got=asked)
-    return bool(ready)
+    """Return True if the client requests only models that are ready (T2).
+
+    Raise InvalidInput if the body is invalid.
+    """
+    request = read_json(body) if body else {}
+    is_valid = isinstance(request, dict) and isinstance(request.get("ready"), bool | None)
+    if not is_valid:
+        raise InvalidInput(expected='an object in which "ready" is true or false', got=request)
+    return bool(request.get("ready"))

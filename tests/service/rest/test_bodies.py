@@ -12,7 +12,7 @@ import pytest
 
 from app.protocol.errors import InvalidInput
 from app.protocol.metadata import MetadataTensor
-from app.rest.content_encoding import MEMBERS, PIECE, decompress
+from app.rest.content_encoding import MAX_MEMBERS, PIECE_SIZE, decompress
 from oip_conformance.wires import error_message
 from tests.kit import models
 
@@ -29,7 +29,10 @@ def client(serve):
 
 def test_gzip_members_of_any_size() -> None:
     """R18: a gzip body with several members is decompressed, wherever a member ends in a chunk."""
-    members = [random.randbytes(size) for size in (0, 1, *range(PIECE - 30, PIECE + 10), 3 * PIECE)]
+    members = [
+        random.randbytes(size)
+        for size in (0, 1, *range(PIECE_SIZE - 30, PIECE_SIZE + 10), 3 * PIECE_SIZE)
+    ]
     body = b"".join(gzip.compress(member) for member in members)
     assert decompress(body, "gzip", len(body)) == b"".join(members)
 
@@ -37,9 +40,9 @@ def test_gzip_members_of_any_size() -> None:
 def test_limits_gzip_members() -> None:
     """R18: a gzip body with too many members is rejected, because empty members take long to read."""
     empty, last = gzip.compress(b""), gzip.compress(BODY)
-    assert decompress(empty * (MEMBERS - 1) + last, "gzip", LIMIT) == BODY
+    assert decompress(empty * (MAX_MEMBERS - 1) + last, "gzip", LIMIT) == BODY
     with pytest.raises(InvalidInput, match="Too many gzip members"):
-        decompress(empty * MEMBERS + last, "gzip", LIMIT)
+        decompress(empty * MAX_MEMBERS + last, "gzip", LIMIT)
 
 
 def test_rejects_content_length_over_limit(client) -> None:
