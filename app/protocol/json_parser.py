@@ -1,8 +1,13 @@
 """JSON parsers: orjson, and pysimdjson for large lists of numbers.
 
-pysimdjson writes numbers to arrays without a Python object per number. It is used only if the `data` of each input is a
-flat list. `read_numbers` extracts these lists from the body, and orjson parses the small remainder. For all other
-bodies and for errors, it returns None, and `read_json` parses the whole body.
+pysimdjson writes numbers to arrays without a Python object per number. It is used only if the
+`data` of each input is a flat list. `read_numbers` cuts these lists out of the body, and orjson
+parses the small remainder, in which a number stands for each list:
+
+    {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data": [1.5, 2, 3]}]}
+    {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "data":  0 }]}
+
+For all other bodies and for errors, it returns None, and `read_json` parses the whole body.
 """
 
 import re
@@ -20,20 +25,34 @@ except ImportError:  # no wheel for this platform
     simdjson = None
 
 MAX_DEPTH = 64
-SHORT, BLOCK = 2**12, 2**20
-STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-TO_SQUARE = bytes.maketrans(b"{}", b"[]")
-NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-# Minimum size of a body and minimum average size of its lists in bytes. Below them, orjson is as fast.
-MIN_BODY, MIN_LIST = 2**15, 2**10
-# Types of simdjson and NumPy, by the first two letters of the datatype.
-BUFFERS = {"FP": ("d", "<f8"), "BF": ("d", "<f8"), "IN": ("i", "<i8"), "UI": ("u", "<u8")}
-DATA = b'"data"'
-# The text after the name of the member `data`. The group matches only the start of a flat list.
-LIST = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")
-PIECE = re.compile(
-    rb"(?s).{1,65536}[^,]*"
-)  # of a list, because simdjson needs memory of eight times its size
+
+# Below this size, bytes.count() is as fast as a search with find().
+_MIN_SEARCHED_SIZE = 2**12
+
+# Bytes that _depth() processes at a time, which limits its memory.
+_BLOCK_SIZE = 2**20
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_BRACES_TO_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+# Minimum size of a body and minimum average size of its lists, in bytes. Below them, orjson is as
+# fast as pysimdjson.
+MIN_BODY = 2**15
+MIN_LIST = 2**10
+
+# The type code of pysimdjson and NumPy's dtype, by the first two letters of the datatype.
+_NUMBER_FORMATS = {
+    "FP": ("d", "<f8"),
+    "BF": ("d", "<f8"),
+    "IN": ("i", "<i8"),
+    "UI": ("u", "<u8"),
+}
+_DATA_NAME = b'"data"'
+# What follows the name of the member `data`. The group matches only the start of a flat list.
+_DATA_VALUE = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*[^\[ \t\r\n])?")
+# A piece of a list. It ends before a comma, so each piece but the first starts with one.
+# simdjson needs memory of eight times the size of its text, so it parses one piece at a time.
+_LIST_PIECE = re.compile(rb"(?s).{1,65536}[^,]*")
 
 
 def read_json(text: bytes) -> Any:
@@ -43,42 +62,58 @@ def read_json(text: bytes) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if not error.doc:  # orjson reports no position
-            remedy = "send a file as base64 text, or with Inference-Header-Content-Length: 0"
-            raise InvalidInput("Invalid JSON: not UTF-8.", remedy=remedy) from None
-        remedy = "use null for NaN" if error.doc[error.pos : error.pos + 3] == "NaN" else ""
-        raise InvalidInput(f"Invalid JSON: {error}.", remedy=remedy) from None
-    if (
-        count(text, b"[", MAX_DEPTH) + count(text, b"{", MAX_DEPTH) > MAX_DEPTH
-        and json_depth(text) > MAX_DEPTH
-    ):
+        raise _syntax_error(error) from None
+
+    # Counting brackets, also those in strings, is faster than measuring the depth.
+    brackets = _count(text, b"[", limit=MAX_DEPTH) + _count(text, b"{", limit=MAX_DEPTH)
+    if brackets > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise InvalidInput("JSON nested too deeply", expected=f"at most {MAX_DEPTH} levels")
     return value
 
 
-def count(text: bytes, octet: bytes, limit: int) -> int:
-    """Count `octet` up to limit + 1. For long texts, find() is 20 times as fast as bytes.count()."""
-    if len(text) < SHORT:
+def _syntax_error(error: orjson.JSONDecodeError) -> InvalidInput:
+    if not error.doc:  # orjson could not decode the text, and has no position
+        remedy = "send a file as base64 text, or with Inference-Header-Content-Length: 0"
+        return InvalidInput("Invalid JSON: not UTF-8.", remedy=remedy)
+    if error.doc.startswith("NaN", error.pos):
+        return InvalidInput(f"Invalid JSON: {error}.", remedy="use null for NaN")
+    return InvalidInput(f"Invalid JSON: {error}.")
+
+
+def _count(text: bytes, octet: bytes, limit: int) -> int:
+    """Count an octet in `text`. Stop at limit + 1.
+
+    For long texts, find() is 20 times as fast as bytes.count().
+    """
+    if len(text) < _MIN_SEARCHED_SIZE:
         return text.count(octet)
-    found, position = 0, text.find(octet)
-    while position >= 0 and found <= limit:
-        found, position = found + 1, text.find(octet, position + 1)
-    return found
+    count = 0
+    position = text.find(octet)
+    while position >= 0 and count <= limit:
+        count += 1
+        position = text.find(octet, position + 1)
+    return count
 
 
-def json_depth(text: bytes) -> int:
+def _depth(text: bytes) -> int:
     """Return the nesting depth of valid JSON: the maximum number of open brackets."""
-    is_plain = (
-        len(text) < BLOCK and b"\\" not in text
-    )  # for long texts, split() needs too much memory
-    outside = b"".join(text.split(b'"')[::2]) if is_plain else STRING.sub(b"", text)
-    brackets = outside.translate(TO_SQUARE, NO_BRACKETS)
-    deepest = level = 0
-    for start in range(0, len(brackets), BLOCK):
-        opens = np.frombuffer(brackets[start : start + BLOCK], np.uint8) == ord("[")
-        levels = level + np.where(opens, 1, -1).cumsum()
-        deepest, level = max(deepest, int(levels.max())), int(levels[-1])
-    return deepest
+    # split() is faster than the regular expression, but needs too much memory for long texts.
+    has_no_escapes = b"\\" not in text
+    if len(text) < _BLOCK_SIZE and has_no_escapes:
+        outside_strings = b"".join(text.split(b'"')[::2])
+    else:
+        outside_strings = _STRING.sub(b"", text)
+    brackets = outside_strings.translate(_BRACES_TO_BRACKETS, _ALL_BUT_BRACKETS)
+
+    depth = 0
+    level = 0
+    for start in range(0, len(brackets), _BLOCK_SIZE):
+        block = np.frombuffer(brackets[start : start + _BLOCK_SIZE], np.uint8)
+        steps = np.where(block == ord("["), 1, -1)
+        levels = level + steps.cumsum()
+        depth = max(depth, int(levels.max()))
+        level = int(levels[-1])
+    return depth
 
 
 def read_numbers(text: bytes) -> Any:
@@ -86,57 +121,74 @@ def read_numbers(text: bytes) -> Any:
     if simdjson is None or len(text) < MIN_BODY or text[:1] != b"{":
         return None
     try:
-        rest, lists = cut_lists(text)
+        rest, lists = _cut_lists(text)
         value = read_json(rest)
         inputs = value["inputs"]
         if len(inputs) != len(lists):
             return None
         for tensor in inputs:
-            tensor["data"] = read_list(lists[tensor["data"]], tensor["datatype"])
+            list_text = lists[tensor["data"]]
+            tensor["data"] = _read_list(list_text, tensor["datatype"])
+    # The JSON value is not validated yet, so any of these operations can fail.
     except (InvalidInput, ValueError, RuntimeError, TypeError, LookupError, AttributeError):
         return None
     return value
 
 
-def cut_lists(text: bytes) -> tuple[bytes, list[bytes]]:
+def _cut_lists(text: bytes) -> tuple[bytes, list[bytes]]:
     """Replace each list in `data` with 0, 1 and so on. Return the remaining text and the lists.
 
-    Raise ValueError if the remaining text contains a backslash, because a string could then match DATA. A nested list
-    is truncated, so that parsing it fails.
+    A nested list is truncated, so that parsing it fails. Raise ValueError if `data` is not a list,
+    or if the lists are short. Also raise it if the remaining text contains a backslash, because
+    a string could then contain the name of the member.
     """
-    parts: list[bytes] = []
+    rest_parts: list[bytes] = []
     lists: list[bytes] = []
-    kept, found, looks = 0, text.find(DATA), 0
-    while found >= 0:
-        end, looks = found + len(DATA), looks + 1
-        if member := LIST.match(text, end):
-            if not member[1]:
+    rest_start = 0  # of the text that is not in rest_parts yet
+    occurrences = 0
+    position = text.find(_DATA_NAME)
+    while position >= 0:
+        occurrences += 1
+        end = position + len(_DATA_NAME)
+        value = _DATA_VALUE.match(text, end)
+        if value:  # otherwise, "data" is a value, not a name
+            if value[1] is None:
                 raise ValueError("data that is not a flat list")
-            start, end = member.start(1), text.index(b"]", end) + 1
-            parts += text[kept:start], b" %d " % len(lists)
-            lists.append(text[start:end])
-            kept = end
-        if looks * MIN_LIST > len(text):
+            list_start = value.start(1)
+            end = text.index(b"]", list_start) + 1
+            rest_parts.append(text[rest_start:list_start])
+            rest_parts.append(b" %d " % len(lists))
+            lists.append(text[list_start:end])
+            rest_start = end
+        if occurrences * MIN_LIST > len(text):
             raise ValueError("many short lists")
-        found = text.find(DATA, end)
-    rest = b"".join([*parts, text[kept:]])
+        position = text.find(_DATA_NAME, end)
+
+    rest_parts.append(text[rest_start:])
+    rest = b"".join(rest_parts)
     if b"\\" in rest:
         raise ValueError("a backslash")
     return rest, lists
 
 
-def read_list(text: bytes, datatype: str) -> Any:
-    """Parse a list. Return an array if the datatype is numeric. Raise ValueError or TypeError if it is invalid."""
-    if datatype[:2] not in BUFFERS:
+def _read_list(text: bytes, datatype: str) -> Any:
+    """Parse a list. Return an array if the datatype is numeric.
+
+    Raise ValueError or TypeError if the list is invalid.
+    """
+    number_format = _NUMBER_FORMATS.get(datatype[:2])
+    if number_format is None:
         return read_json(text)
-    letter, dtype = BUFFERS[datatype[:2]]
-    parser, arrays = simdjson.Parser(), []
-    for piece in PIECE.finditer(
-        text, 0, len(text) - 1
-    ):  # the first one starts with "[", and the others with ","
-        arrays.append(
-            np.frombuffer(parser.parse(b"[%b]" % piece[0][1:]).as_buffer(of_type=letter), dtype)
-        )
+
+    type_code, dtype = number_format
+    parser = simdjson.Parser()
+    arrays = []
+    for piece in _LIST_PIECE.finditer(text, 0, len(text) - 1):
+        # The first piece starts with the bracket of the list, and the others with a comma.
+        piece_list = b"[%b]" % piece[0][1:]
+        # A variable for the result of parse() would keep the parser from parsing the next piece.
+        buffer = parser.parse(piece_list).as_buffer(of_type=type_code)
+        arrays.append(np.frombuffer(buffer, dtype))
     if len(arrays) > 1 and not all(map(len, arrays)):
         raise ValueError("two commas")
     return np.concatenate(arrays)

@@ -186,6 +186,7 @@ def nested_json(levels: int) -> bytes:
 BODIES: dict[str, Any] = {
     "empty body": b"",
     "not JSON": SECRET.encode(),
+    "NaN": b'{"%s": NaN}' % SECRET.encode(),
     "not UTF-8": b'{"%s": "\xff"}' % SECRET.encode(),
     "deep JSON": nested_json(100),
     "not an object": [SECRET],
