@@ -75,7 +75,6 @@ class DataPlane:
         make_spans: MakeSpans | None = None,
     ):
         self._adapter = adapter = ModelAdapter(module)
-        self.optional = adapter.optional
         declared = adapter.metadata
         name, version = (
             settings.model_name or declared.name,
@@ -190,11 +189,11 @@ class DataPlane:
 
     def model_metadata(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the metadata of the model as a JSON object (R6). Raise NotFound as metadata() does."""
-        return self.metadata(name, version).describe(self.optional)
+        return self.metadata(name, version).describe()
 
     def model_config(self, name: str, version: str | None) -> dict[str, Any]:
         """Return the configuration of the model (T1). Raise NotFound as metadata() does."""
-        return self.metadata(name, version).config(self.optional)
+        return self.metadata(name, version).config()
 
     def repository_index(self, ready_only: bool) -> list[dict[str, str]]:
         """Return the served model and its state (T2), or an empty list if `ready_only` is set and it is not ready."""
@@ -212,7 +211,7 @@ class DataPlane:
 
     def example(self) -> dict[str, Any]:
         """Return an example request in JSON form: EXAMPLE, or sample values that match METADATA."""
-        return make_example(self._metadata, self.optional, self._adapter.example)
+        return make_example(self._metadata, self._adapter.example)
 
     def infer(self, request: InferenceRequest, context: RequestContext) -> InferenceResponse:
         """Run the model and return its response. Raise InferenceError or one of its subclasses."""

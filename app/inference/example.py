@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -30,16 +30,14 @@ EXAMPLES: dict[str | None, Any] = {
 MAX_BODY = 2**11
 
 
-def make_example(
-    metadata: ModelMetadata, optional: Container[str] = (), given: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def make_example(metadata: ModelMetadata, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return an infer request in JSON form, with the `given` values by input or with sample values.
 
     Without given values, optional inputs are omitted if there are other inputs. Variable dimensions are 1.
     """
     if given is None:
-        required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
-        given = {tensor.name: sample(tensor) for tensor in required or metadata.inputs[:1]}
+        tensors = metadata.required_inputs or metadata.inputs[:1]
+        given = {tensor.name: sample(tensor) for tensor in tensors}
     return {
         "inputs": [
             to_json_input(tensor, given[tensor.name])

@@ -1,6 +1,6 @@
 """Validation of a request's inputs against METADATA (R15)."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,12 +14,10 @@ from app.protocol.tensors import RequestInput
 Declared = Mapping[str, MetadataTensor]
 
 
-def match_inputs(
-    request: InferenceRequest, declared: Declared, optional: Container[str]
-) -> dict[str, RequestInput]:
+def match_inputs(request: InferenceRequest, declared: Declared) -> dict[str, RequestInput]:
     """Return the request's inputs by name, each in its declared rank (R15).
 
-    Raise InvalidInput if an input is unknown, duplicate, or missing and not `optional`, or if its datatype, rank
+    Raise InvalidInput if an input is unknown, duplicate, or missing and not optional, or if its datatype, rank
     or fixed dimensions differ from the declaration.
     """
     matched: dict[str, RequestInput] = {}
@@ -33,14 +31,22 @@ def match_inputs(
             raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
         matched[sent.name] = match_input(sent, tensor)
     if len(matched) < len(declared):
-        for name in declared:
-            if name not in matched and name not in optional:
-                allowed = [each for each in declared if each in optional]
-                expected = join_names(each for each in declared if each not in optional)
-                expected += f" (optional: {join_names(allowed)})" if allowed else ""
-                error = InvalidInput("missing", expected=expected, got=join_names(matched))
-                raise error.about("input", name, is_declared=True)
+        for tensor in declared.values():
+            if tensor.name not in matched and not tensor.optional:
+                raise missing_input(tensor.name, declared, matched)
     return matched
+
+
+def missing_input(
+    name: str, declared: Declared, matched: Mapping[str, RequestInput]
+) -> InvalidInput:
+    """Return the error for an input that is missing and not optional."""
+    expected = join_names(tensor.name for tensor in declared.values() if not tensor.optional)
+    optional = [tensor.name for tensor in declared.values() if tensor.optional]
+    if optional:
+        expected += f" (optional: {join_names(optional)})"
+    error = InvalidInput("missing", expected=expected, got=join_names(matched))
+    return error.about("input", name, is_declared=True)
 
 
 def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:

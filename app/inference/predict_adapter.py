@@ -26,7 +26,6 @@ from app.protocol.errors import (
     join_names,
 )
 from app.protocol.messages import InferenceRequest, InferenceResponse
-from app.protocol.metadata import ModelMetadata
 from app.protocol.tensors import RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
@@ -43,13 +42,12 @@ class ModelAdapter:
                 )
         check_metadata(module.METADATA)
         check_functions(module)
-        self.metadata: ModelMetadata = module.METADATA
         self.load: Callable[[], Any] = module.load
         self._predict: Callable[..., Any] = module.predict
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
         self.check_health: Any = getattr(module, "is_healthy", None)
         self.unload: Any = getattr(module, "unload", lambda model: None)
-        self._arguments, self.optional = bind_arguments(module.predict, self.metadata)
+        self._arguments, self.metadata = bind_arguments(module.predict, module.METADATA)
         self._hints = annotations_of(module.predict).values()
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
         self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
@@ -98,7 +96,7 @@ class ModelAdapter:
 
     def match_inputs(self, request: InferenceRequest) -> dict[str, RequestInput]:
         """Return the inputs by name. Raise InvalidInput if the request does not match METADATA."""
-        return match_inputs(request, self.inputs, self.optional)
+        return match_inputs(request, self.inputs)
 
     def warm_up(self, model: Any) -> None:
         """Call warm_up() if it is defined. Otherwise, call predict() with EXAMPLE, or with ones for numeric inputs.

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -107,10 +107,10 @@ def wrong_type_error(value: Any, wanted: str) -> InvalidInput:
 
 def bind_arguments(
     predict: Callable[..., Any], metadata: ModelMetadata
-) -> tuple[Arguments, set[str]]:
-    """Return a function that creates the arguments of predict() for a request, and the names of the optional inputs.
+) -> tuple[Arguments, ModelMetadata]:
+    """Return a function that creates the arguments of predict() for a request, and the metadata of the served model.
 
-    Raise ConfigurationError if the signature does not match METADATA.
+    The latter equals `metadata`, but an input whose parameter has a default value is optional. Raise ConfigurationError if the signature does not match METADATA.
     """
     with with_location(predict):
         parameters, hints = input_parameters(predict), annotations_of(predict)
@@ -121,7 +121,7 @@ def bind_arguments(
         if len(parameters) == 1 and (
             whole := bind_whole_request(parameters[0].name, hints, metadata)
         ):
-            return add_contexts(whole, contexts), set()
+            return add_contexts(whole, contexts), metadata
         names, declared = (
             [each.name for each in parameters],
             [tensor.name for tensor in metadata.inputs],
@@ -136,7 +136,26 @@ def bind_arguments(
             for tensor in metadata.inputs
         }
         arguments = add_contexts(bind_inputs(slots, metadata), contexts)
-        return arguments, {each.name for each in parameters if each.default is not each.empty}
+        return arguments, mark_optional_inputs(metadata, parameters)
+
+
+def mark_optional_inputs(
+    metadata: ModelMetadata, parameters: list[inspect.Parameter]
+) -> ModelMetadata:
+    """Return the metadata in which each input is optional whose parameter of predict() has a default value.
+
+    Raise ConfigurationError if METADATA declares another input as optional: predict() cannot run without it.
+    """
+    defaults = {each.name for each in parameters if each.default is not each.empty}
+    inputs = []
+    for tensor in metadata.inputs:
+        if tensor.optional and tensor.name not in defaults:
+            problem = "missing default value, because METADATA declares the input as optional"
+            raise ConfigurationError(
+                f'predict(), parameter "{tensor.name}": {problem}. Add a value such as None.'
+            )
+        inputs.append(replace(tensor, optional=tensor.name in defaults))
+    return replace(metadata, inputs=inputs)
 
 
 def add_contexts(arguments: Arguments, contexts: dict[str, Any]) -> Arguments:
@@ -338,9 +357,13 @@ def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMet
 
     def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
         level = request_content_type(request, metadata)
-        tensors = [apply_content_type(inputs[each.name], each) for each in metadata.inputs]
+        tensors = [
+            apply_content_type(inputs[each.name], each)
+            for each in metadata.inputs
+            if each.name in inputs
+        ]
         is_column = (
-            default == "pd" and level in ("np", "str") and len(tensors) == 1
+            default == "pd" and level in ("np", "str") and len(metadata.inputs) == 1
         )  # neither creates a DataFrame
         codec = find_request_codec("pd" if is_column else level or default)
         value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))

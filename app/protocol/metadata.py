@@ -1,6 +1,5 @@
-"""METADATA: the declared inputs and outputs of the model."""
+"""METADATA: what the model's owner declares about its inputs and outputs."""
 
-from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,19 +9,27 @@ from app.protocol.errors import ConfigurationError, InvalidInput
 
 
 def without_empty(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members without None and empty collections. Keep an empty id (R8)."""
+    """Return the members without None, False and empty collections. Keep an empty string, such as an id (R8)."""
     return {name: value for name, value in members.items() if value or value == ""}
 
 
 @dataclass(slots=True)
 class MetadataTensor:
-    """A declared input or output. In `shape`, -1 is any size, also 0. `missing` is the text for null (C13)."""
+    """A declared input or output.
+
+    - shape: -1 is a dimension of any size, also 0.
+    - content_type: the content type of the values, or None.
+    - missing: the text that stands for null (C13), or None.
+    - optional: True if a request may omit this input. A parameter of predict() with a default value also makes its
+      input optional. The metadata of the served model contains both.
+    """
 
     name: str
     datatype: str
     shape: list[int]
     content_type: str | None = None
     missing: str | None = None
+    optional: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -41,10 +48,10 @@ class MetadataTensor:
         """Return the parameters of the tensor in a response. Model metadata can have more (R6)."""
         return {"content_type": self.content_type} if self.content_type else {}
 
-    def describe(self, is_optional: bool = False) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the JSON object of the tensor in model metadata (R6)."""
         parameters = without_empty(
-            {**self.parameters, "missing": self.missing, "optional": is_optional}
+            {**self.parameters, "missing": self.missing, "optional": self.optional}
         )
         head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
         return {**head, "parameters": parameters} if parameters else head
@@ -67,23 +74,30 @@ class ModelMetadata:
     content_type: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
 
-    def describe(self, optional: Container[str]) -> dict[str, Any]:
-        """Return the metadata as a JSON object (R6). `optional` contains the names of the optional inputs."""
-        inputs = [each.describe(each.name in optional) for each in self.inputs]
+    @property
+    def required_inputs(self) -> list[MetadataTensor]:
+        """Return the inputs that a request must contain."""
+        return [tensor for tensor in self.inputs if not tensor.optional]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the metadata as a JSON object (R6)."""
         parameters = without_empty({"content_type": self.content_type})
         members = without_empty({"properties": self.properties, "parameters": parameters})
-        head = {"name": self.name, "versions": [self.version], "platform": self.platform}
         return {
-            **head,
-            "inputs": inputs,
-            "outputs": [each.describe() for each in self.outputs],
+            "name": self.name,
+            "versions": [self.version],
+            "platform": self.platform,
+            "inputs": [tensor.describe() for tensor in self.inputs],
+            "outputs": [tensor.describe() for tensor in self.outputs],
             **members,
         }
 
-    def config(self, optional: Container[str]) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         """Return the model configuration (T1). Shapes include the batch dimension, because max_batch_size is 0."""
-        inputs = [
-            {**tensor.config(), "optional": tensor.name in optional} for tensor in self.inputs
-        ]
-        head = {"name": self.name, "platform": self.platform, "max_batch_size": 0}
-        return {**head, "input": inputs, "output": [tensor.config() for tensor in self.outputs]}
+        return {
+            "name": self.name,
+            "platform": self.platform,
+            "max_batch_size": 0,
+            "input": [{**tensor.config(), "optional": tensor.optional} for tensor in self.inputs],
+            "output": [tensor.config() for tensor in self.outputs],
+        }

@@ -5,7 +5,6 @@ time, rejects a chunked body of exactly the maximum size, and accepts a truncate
 """
 
 import math
-from collections.abc import Container
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -108,13 +107,13 @@ def read_request(
     return make_request(validate(read_json(json)), blobs)
 
 
-def read_raw(body: bytes, metadata: ModelMetadata, optional: Container[str]) -> InferenceRequest:
+def read_raw(body: bytes, metadata: ModelMetadata) -> InferenceRequest:
     """Return a request with `body` as data of the only required input, and binary outputs (B8).
 
     Raise InvalidInput if the model has another number of required inputs, or if the body does not
     match the input.
     """
-    required = [tensor for tensor in metadata.inputs if tensor.name not in optional]
+    required = metadata.required_inputs
     if len(required) != 1:
         got = join_names(tensor.name for tensor in required)
         raise InvalidInput(

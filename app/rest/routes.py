@@ -81,9 +81,7 @@ class Inference:
         body = read_body(environ, self.settings.max_request_bytes)
         context.received = len(body)
         length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
-        request = (
-            read_raw(body, served, self.plane.optional) if length == 0 else self.read(body, length)
-        )
+        request = read_raw(body, served) if length == 0 else self.read(body, length)
         del body  # free its memory before the model runs
         request.model_name, request.model_version = name, version
         response = self.plane.infer(request, context)

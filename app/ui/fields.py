@@ -1,7 +1,7 @@
 """Form fields: one per input that METADATA declares, with the example as the initial value."""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ class Field:
     tensor: MetadataTensor
     kind: str
     value: str
-    optional: bool
 
     @property
     def hint(self) -> str:
@@ -44,7 +43,7 @@ class Field:
             format_shape(self.tensor.shape),
             self.tensor.content_type or "",
         ]
-        return " ".join(filter(None, [*words, "optional" * self.optional]))
+        return " ".join(filter(None, [*words, "optional" * self.tensor.optional]))
 
     @property
     def height(self) -> int:
@@ -59,19 +58,12 @@ def is_table(tensors: list[MetadataTensor]) -> bool:
     )
 
 
-def create_fields(
-    tensors: list[MetadataTensor], optional: Container[str], example: Mapping[str, Any]
-) -> list[Field]:
+def create_fields(tensors: list[MetadataTensor], example: Mapping[str, Any]) -> list[Field]:
     """Return one field per input, with its value in `example`."""
     is_cell = is_table(tensors)
     kinds = [kind_of(tensor, is_cell) for tensor in tensors]
     return [
-        Field(
-            tensor,
-            kind,
-            initial_text(kind, tensor, example.get(tensor.name)),
-            tensor.name in optional,
-        )
+        Field(tensor, kind, initial_text(kind, tensor, example.get(tensor.name)))
         for tensor, kind in zip(tensors, kinds, strict=True)
     ]
 

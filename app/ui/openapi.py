@@ -1,7 +1,7 @@
 """OpenAPI 3.1 description: openapi.json, completed with METADATA."""
 
 import json
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +52,7 @@ def describe(plane: DataPlane, root: str, has_keys: bool) -> JsonObject:
     }
     for name, value in (("name", metadata.name), ("version", metadata.version)):
         components["parameters"][name] |= {"schema": {"const": value}, "example": value}
-    apply_metadata(components["schemas"], metadata, plane.optional)
+    apply_metadata(components["schemas"], metadata)
     return description
 
 
@@ -69,15 +69,13 @@ def add_version(item: JsonObject) -> JsonObject:
     }
 
 
-def apply_metadata(
-    schemas: dict[str, JsonObject], metadata: ModelMetadata, optional: Container[str]
-) -> None:
+def apply_metadata(schemas: dict[str, JsonObject], metadata: ModelMetadata) -> None:
     """Replace the generic schemas of inputs and outputs with those of the model."""
     request, response = (
         schemas["InferenceRequest"]["properties"],
         schemas["InferenceResponse"]["properties"],
     )
-    request["inputs"] = inputs_schema(metadata.inputs, optional)
+    request["inputs"] = inputs_schema(metadata.inputs)
     names = [tensor.name for tensor in metadata.outputs]
     schemas["RequestOutput"]["properties"]["name"] = {"enum": names} if names else False
     response["model_name"], response["model_version"] = (
@@ -90,10 +88,10 @@ def apply_metadata(
     response["outputs"] = {"type": "array", "items": one_of(outputs), "maxItems": len(names)}
 
 
-def inputs_schema(tensors: Sequence[MetadataTensor], optional: Container[str]) -> JsonObject:
-    """Return the schema of a list with each input once, in any order. Inputs in `optional` may be missing (R15)."""
-    required = [tensor.name for tensor in tensors if tensor.name not in optional]
-    items = one_of([input_schema(tensor, tensor.name in optional) for tensor in tensors])
+def inputs_schema(tensors: Sequence[MetadataTensor]) -> JsonObject:
+    """Return the schema of a list with each input once, in any order. Optional inputs may be missing (R15)."""
+    required = [tensor.name for tensor in tensors if not tensor.optional]
+    items = one_of([input_schema(tensor) for tensor in tensors])
     schema: JsonObject = {
         "type": "array",
         "items": items,
@@ -120,14 +118,15 @@ def one_of(schemas: list[JsonObject]) -> JsonObject | bool:
     return schemas[0] if len(schemas) == 1 else bool(schemas) and {"oneOf": schemas}
 
 
-def input_schema(tensor: MetadataTensor, is_optional: bool) -> JsonObject:
+def input_schema(tensor: MetadataTensor) -> JsonObject:
     schema = tensor_schema(tensor)
     members, element = schema["properties"], element_schema(tensor)
     members["parameters"] = {**PARAMETERS, "type": ["object", "null"]}
     members["data"] = {"anyOf": [members["data"], NESTED, element]}
     if tensor.shape in ([-1], [-1, 1]):
         members["shape"] = shape_schema([-1, 1], ranks=(1, 2))  # R15: [N] and [N,1] are equivalent
-    schema["description"] += ", optional" * is_optional
+    if tensor.optional:
+        schema["description"] += ", optional"
     return schema
 
 

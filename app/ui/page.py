@@ -59,13 +59,12 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     example = json.loads(written)["inputs"] if len(written) <= MAX_EXAMPLE_BYTES else []
     tensors = {tensor["name"]: tensor for tensor in example}
     values = {name: tensor["data"] for name, tensor in tensors.items()}
-    fields = create_fields(metadata.inputs, plane.optional, tensors)
+    fields = create_fields(metadata.inputs, tensors)
     inputs = [
         {
             **asdict(field.tensor),
             "raw": field.tensor.content_type == "bytes",
             "kind": field.kind,
-            "optional": field.optional,
             "contents": datatype_of(field.tensor.datatype).contents,
             "example": values.get(field.tensor.name, []) if field.kind == "file" else [],
         }

@@ -232,9 +232,12 @@ def moments(*texts: Any) -> RequestInput:
 
 
 def predictor(
-    content_type: str | None = None, example: Any = None, missing: str | None = None
+    content_type: str | None = None,
+    example: Any = None,
+    missing: str | None = None,
+    optional: Any = False,
 ) -> ModelAdapter:
-    metadata = MetadataTensor("x", "FP32", [-1], content_type, missing)
+    metadata = MetadataTensor("x", "FP32", [-1], content_type, missing, optional)
     module = models.model([metadata], [metadata], lambda _, x: x)
     module.EXAMPLE = example
     return ModelAdapter(module)
@@ -330,14 +333,12 @@ DIRECT = [
     ),
     Direct(
         "raw data for two inputs",
-        lambda: read_raw(SECRET.encode(), models.two_by_two().METADATA, ()),
+        lambda: read_raw(SECRET.encode(), models.two_by_two().METADATA),
     ),
-    Direct(
-        "raw data without a byte", lambda: read_raw(b"", models.echo("FP32", [-1]).METADATA, ())
-    ),
+    Direct("raw data without a byte", lambda: read_raw(b"", models.echo("FP32", [-1]).METADATA)),
     Direct(
         "raw data in two variable dimensions",
-        lambda: read_raw(SECRET.encode(), MATRIX.METADATA, ()),
+        lambda: read_raw(SECRET.encode(), MATRIX.METADATA),
     ),
     Direct("marshmallow without an object", lambda: validate_request(SECRET)),
     Direct("marshmallow without inputs", lambda: validate_request({SECRET: NUMBER})),
@@ -346,6 +347,14 @@ DIRECT = [
         "metadata with a missing value in FP32",
         lambda: predictor(missing=SECRET),
         ConfigurationError,
+    ),
+    Direct(
+        "metadata with a text as optional",
+        lambda: predictor(optional=SECRET),
+        ConfigurationError,
+    ),
+    Direct(
+        "metadata with an optional output", lambda: predictor(optional=True), ConfigurationError
     ),
     Direct("EXAMPLE of another type", lambda: predictor(example=SECRET), ConfigurationError),
     Direct(

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +33,7 @@ class ColumnMapping:
     provided that their number equals the number of values per row. Raise Failure if a column is missing.
     """
 
-    def __init__(
-        self, head: pa.Table, model: ModelMetadata, optional: Container[str], chosen: Sequence[str]
-    ):
+    def __init__(self, head: pa.Table, model: ModelMetadata, chosen: Sequence[str]):
         candidates = list(chosen) or (
             [CONTENTS] if CONTENTS in head.column_names else head.column_names
         )
@@ -53,9 +51,7 @@ class ColumnMapping:
                 columns = {
                     each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)
                 }
-        if missing := [
-            name for name, found in columns.items() if not found and name not in optional
-        ]:
+        if missing := [each.name for each in model.required_inputs if not columns[each.name]]:
             raise Failure(
                 f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.'
             )

@@ -74,7 +74,7 @@ class Job:
             self.output = stack.enter_context(
                 closing(Output(Path(options["output"]), options["output_format"], files))
             )
-            model, optional = read_model(service)
+            model = read_model(service)
             self.outputs = model.outputs
             batch_rows = options["batch_size"] or default_batch(model)
             self.source = Source(
@@ -91,7 +91,7 @@ class Job:
             chosen = [
                 name.strip() for name in (options["columns"] or "").split(",") if name.strip()
             ]
-            self.mapping = ColumnMapping(self.source.head, model, optional, chosen)
+            self.mapping = ColumnMapping(self.source.head, model, chosen)
             self.kept = self.mapping.unused if options["keep_columns"] else []
             connect = partial(open_transport, service, model.name, options["timeout"])
             transports = [

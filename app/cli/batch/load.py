@@ -67,13 +67,11 @@ class Outcome:
 
 def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan:
     """Send one request and return the plan. Raise Failure if the request fails."""
-    model, optional = read_model(service)
+    model = read_model(service)
     connect = partial(open_transport, service, model.name, options["timeout"])
     with closing(connect()) as transport:
         try:
-            request = read_request(
-                path.read_bytes() if path else write_json(make_example(model, optional))
-            )
+            request = read_request(path.read_bytes() if path else write_json(make_example(model)))
             apply_declarations(request.inputs, model.inputs)
             body, headers = transport.encode(request)
             transport.send(body, headers)

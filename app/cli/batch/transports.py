@@ -50,8 +50,8 @@ def to_failure(error: InferenceError, text: str = "") -> Failure:
     return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
 
 
-def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
-    """Return the metadata of the model and the names of the optional inputs. Raise Failure if this is not possible."""
+def read_model(service: ServiceClient) -> ModelMetadata:
+    """Return the metadata of the model. Raise Failure if this is not possible."""
     is_grpc = service.transport == "grpc"
     name = service.model or service.model_name(
         _call(service, "RepositoryIndex").get("models", []) if is_grpc else None
@@ -64,7 +64,6 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
         )
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
-    optional: set[str] = set()
     with suppress(
         Failure, LookupError, TypeError
     ):  # other servers may not support the model configuration
@@ -74,7 +73,9 @@ def read_model(service: ServiceClient) -> tuple[ModelMetadata, set[str]]:
             else service.get(f"{path}/config")
         )
         optional = {each["name"] for each in config["input"] if each.get("optional")}
-    return ModelMetadata(name, "", "", inputs, outputs), optional
+        for tensor in inputs:
+            tensor.optional = tensor.name in optional
+    return ModelMetadata(name, "", "", inputs, outputs)
 
 
 def _read_tensor(head: dict[str, Any]) -> MetadataTensor:

@@ -184,6 +184,10 @@ def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> 
 def test_startup_example_omits_optional_inputs(optional: str, names: str) -> None:
     """The example request omits optional inputs, but contains the first input if all are optional."""
     metadata = ModelMetadata(
-        "test", "1", "", [MetadataTensor(name, "FP32", [1]) for name in "abc"], []
+        "test",
+        "1",
+        "",
+        [MetadataTensor(name, "FP32", [1], optional=name in optional) for name in "abc"],
+        [],
     )
-    assert [tensor["name"] for tensor in make_example(metadata, optional)["inputs"]] == [*names]
+    assert [tensor["name"] for tensor in make_example(metadata)["inputs"]] == [*names]

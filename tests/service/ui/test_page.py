@@ -209,7 +209,7 @@ def test_page_before_model_is_ready(serve) -> None:
 def test_fields(tensor: MetadataTensor, values: Any, kind: str, text: str) -> None:
     """A field has the kind for the datatype, shape and content type of the input, and the example as its value."""
     example = {"shape": list(np.shape(values)), "data": np.array(values, object).ravel().tolist()}
-    (field,) = create_fields([tensor], (), {"x": example})
+    (field,) = create_fields([tensor], {"x": example})
     assert (field.kind, field.value) == (kind, text)
 
 
@@ -220,7 +220,7 @@ def test_table_as_csv() -> None:
         MetadataTensor("text", "BYTES", [-1, 1], "str"),
     ]
     values = {"a, b": [1.5, None, 3], "text": ['"x"', "", None]}
-    assert [field.kind for field in create_fields(columns, (), {})] == ["number", "text"]
+    assert [field.kind for field in create_fields(columns, {})] == ["number", "text"]
     assert to_csv(columns, values) == '"a, b",text\n1.5,"""x"""\n,""\n3,'
 
 
