@@ -190,15 +190,15 @@ def undeclared_packages(module: ModuleType) -> list[str]:
 
 def undeclared_bytes(module: ModuleType) -> list[str]:
     """Return a warning for each input of bytes that some clients cannot send in the form that they expect (C12)."""
-    from app.inference.predict_arguments import annotations_of
+    from app.inference.signature import read_annotations
 
-    hints, kinds = (
-        annotations_of(module.predict),
-        {each.name: each.content_type for each in module.METADATA.inputs},
-    )
-    names = [
-        name for name, kind in kinds.items() if (kind or hints.get(name)) in ("base64", list[bytes])
-    ]
+    annotations = read_annotations(module.predict)
+    names = []
+    for tensor in module.METADATA.inputs:
+        is_base64 = tensor.content_type == "base64"
+        is_undeclared = not tensor.content_type and annotations.get(tensor.name) == list[bytes]
+        if is_base64 or is_undeclared:
+            names.append(tensor.name)
     reason = "so that JSON clients can send base64 text and other clients bytes"
     return [f'input "{name}": declare content_type="bytes", {reason}' for name in names]
 

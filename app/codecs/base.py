@@ -45,6 +45,16 @@ def find_request_codec(content_type: Any) -> Any:
     return find_codec(content_type, request_codecs, "a request")
 
 
+def check_input_content_type(content_type: Any) -> None:
+    """Raise InvalidInput if no input codec is registered for `content_type`."""
+    find_input_codec(content_type)
+
+
+def check_request_content_type(content_type: Any) -> None:
+    """Raise InvalidInput if no request codec is registered for `content_type`."""
+    find_request_codec(content_type)
+
+
 def find_codec(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
     try:
         return codecs[content_type]
@@ -170,26 +180,40 @@ class FirstTensorCodec(RequestCodec):
 
 
 def decode_tensor(tensor: Tensor, default: Any) -> Any:
-    """Decode `tensor` with the codec of its content type, or with `default` (C1).
+    """Decode `tensor` with the codec of its own content type or, if it has none, with the codec `default` (C1).
 
     If it is invalid, raise InvalidInput with the name of the tensor.
     """
-    named = tensor.parameters.get("content_type")
+    content_type = tensor.parameters.get("content_type")
+    if content_type is None:
+        return _decode(tensor, default)
+    return decode_as(tensor, content_type)
+
+
+def decode_as(tensor: Tensor, content_type: Any) -> Any:
+    """Decode `tensor` with the codec of `content_type`.
+
+    If it is unknown, or if the tensor is invalid, raise InvalidInput with the name of the tensor.
+    """
     try:
-        codec = default if named is None else find_input_codec(named)
-        return (
-            codec.decode_input(tensor)
-            if isinstance(tensor, RequestInput)
-            else codec.decode_output(tensor)
-        )
+        codec = find_input_codec(content_type)
+    except InvalidInput as error:
+        raise error.about(tensor.kind, tensor.name) from None
+    return _decode(tensor, codec)
+
+
+def _decode(tensor: Tensor, codec: Any) -> Any:
+    try:
+        if isinstance(tensor, RequestInput):
+            return codec.decode_input(tensor)
+        return codec.decode_output(tensor)
     except InferenceError as error:
         raise error.about(tensor.kind, tensor.name) from None
-    except Exception as error:  # raised by a codec of the project
-        problem, got = (
+    except Exception as error:  # a codec of the project can raise any exception
+        raise InvalidInput(
             f"invalid data for content type {codec.ContentType}",
-            f"{type(error).__name__}: {error}",
-        )
-        raise InvalidInput(problem, got=got).about(tensor.kind, tensor.name) from error
+            got=f"{type(error).__name__}: {error}",
+        ).about(tensor.kind, tensor.name) from error
 
 
 def batch(array: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from app.codecs import SHIPPED, find_input_codec, find_request_codec
+from app.codecs import SHIPPED
+from app.codecs.base import check_input_content_type, check_request_content_type
 from app.protocol.errors import ConfigurationError, InvalidInput, format_value, join_names
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 
@@ -30,7 +31,7 @@ def check_metadata(metadata: Any) -> None:
 
     if metadata.content_type is not None:
         try:
-            find_request_codec(metadata.content_type)
+            check_request_content_type(metadata.content_type)
         except InvalidInput as error:
             raise ConfigurationError(str(error.about("METADATA"))) from None
 
@@ -39,7 +40,7 @@ def check_content_type(content_type: Any, datatype: str) -> None:
     """Raise InvalidInput if the content type, which can be None, is unknown or does not support the datatype."""
     if content_type is None:
         return
-    find_input_codec(content_type)
+    check_input_content_type(content_type)
     if content_type in SHIPPED - {"np"} and datatype != "BYTES":
         raise InvalidInput(
             subject="datatype", expected=f"BYTES for content type {content_type}", got=datatype

@@ -10,13 +10,9 @@ from app.inference.example import make_input, sample
 from app.inference.inputs import match_inputs
 from app.inference.metadata_checks import check_metadata
 from app.inference.outputs import match_outputs, to_builtin
-from app.inference.predict_arguments import (
-    CONTEXTS,
-    annotations_of,
-    bind_arguments,
-    check_functions,
-)
-from app.inference.request_context import RequestContext, current_contexts
+from app.inference.predict_arguments import bind_signature
+from app.inference.request_context import INFER, RequestContext, current_contexts
+from app.inference.signature import check_functions, read_signature, with_location
 from app.inference.startup_errors import format_error
 from app.protocol.errors import (
     ConfigurationError,
@@ -47,8 +43,9 @@ class ModelAdapter:
         self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
         self.check_health: Any = getattr(module, "is_healthy", None)
         self.unload: Any = getattr(module, "unload", lambda model: None)
-        self._arguments, self.metadata = bind_arguments(module.predict, module.METADATA)
-        self._hints = annotations_of(module.predict).values()
+        with with_location(module.predict):
+            self._signature = read_signature(module.predict)
+            self._binder, self.metadata = bind_signature(self._signature, module.METADATA)
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
         self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
         self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
@@ -57,9 +54,7 @@ class ModelAdapter:
         self._codec = (
             find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
         )
-        self.reads_parameters = bool(self._codec) or any(
-            hint in (*CONTEXTS, InferenceRequest) for hint in self._hints
-        )
+        self.reads_parameters = bool(self._codec) or self._signature.reads_parameters
 
     def __call__(
         self, model: Any, request: InferenceRequest
@@ -69,10 +64,11 @@ class ModelAdapter:
         Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
         returns a result that does not match METADATA.
         """
-        arguments = self._arguments(request, self.match_inputs(request))
+        contexts = current_contexts.get() or (RequestContext(INFER),)
+        arguments = self._binder.bind(request, self.match_inputs(request), contexts)
         try:
             values, parameters = self._read_result(self._predict(model, **arguments))
-            for context in current_contexts.get():
+            for context in contexts:
                 if context.response_parameters:
                     context.response_parameters = to_builtin(dict(context.response_parameters))
             wanted = {
@@ -90,7 +86,7 @@ class ModelAdapter:
 
     def check_batching(self) -> None:
         """Raise ConfigurationError if predict() takes the context of one request, because a batch has several."""
-        if RequestContext in self._hints:
+        if self._signature.takes_one_context:
             expected = "Expected list[RequestContext] with MAX_BATCH_SIZE, got RequestContext"
             raise ConfigurationError(f"predict(): invalid annotation. {expected}.")
 
@@ -117,7 +113,9 @@ class ModelAdapter:
             [make_input(each, sample(each)) for each in self.metadata.inputs]
         )
         try:
-            result = self._predict(model, **self._arguments(request, self.match_inputs(request)))
+            inputs = self.match_inputs(request)
+            arguments = self._binder.bind(request, inputs, [RequestContext(INFER)])
+            result = self._predict(model, **arguments)
         except BaseException as error:
             if self._example is not None:
                 raise

@@ -1,341 +1,336 @@
-"""Conversion of a request's inputs to the arguments of predict(), whose signature is checked once at startup.
+"""Conversion of a request's inputs to the arguments of predict().
 
-The content type of an input has four sources (C2). In order of precedence, they are the input's parameters, METADATA,
-the content type of the request (only `np` and `str`), and the annotation in predict()'s signature. The decoded value is
-then converted to the annotated type.
+When the service starts, bind_signature() selects a binder for predict()'s signature. For each request, its method
+bind() returns the arguments by name:
+
+| Parameters of predict() after the model             | Binder             |
+|-----------------------------------------------------|--------------------|
+| one per input                                       | InputsBinder       |
+| one dict[str, np.ndarray]                           | DictBinder         |
+| one InferenceRequest                                | RequestBinder      |
+| one pd.DataFrame                                    | DataFrameBinder    |
+| one of a type that a request codec of the project returns (C10) | CustomTypeBinder |
+
+A ContextBinder around one of these adds the parameters that receive contexts.
 """
 
-import inspect
-import types
 import typing
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from app.codecs import SHIPPED, find_input_codec, find_request_codec
-from app.codecs.arrays import writable_copy
-from app.codecs.base import decode_tensor, input_codecs
-from app.codecs.datetimes import parse_datetime
-from app.codecs.strings import as_list, text_list
-from app.inference.request_context import INFER, Headers, RequestContext, current_contexts
-from app.inference.startup_errors import project_path
-from app.protocol.datatypes import as_bytes, object_array
+from app.codecs.base import check_request_content_type, decode_as, decode_tensor
+from app.inference.annotations import ANNOTATIONS, Annotation, find_annotation
+from app.inference.request_context import Headers, RequestContext
+from app.inference.signature import Signature, simplify_annotation
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, join_names
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor, ModelMetadata
-from app.protocol.tensors import RequestInput, Tensor
+from app.protocol.tensors import RequestInput
 
-Convert = Callable[[Any, Tensor], Any]  # converts a decoded value to the annotated type
-# Returns the arguments of predict() for a request and its validated inputs.
-Arguments = Callable[[InferenceRequest, dict[str, RequestInput]], dict[str, Any]]
-
-
-def to_array(value: Any, tensor: Tensor) -> np.ndarray | None:
-    if isinstance(value, np.ndarray):
-        return writable_copy(value)
-    is_list = isinstance(value, list) and len(value) == tensor.data.size
-    return object_array(value).reshape(tensor.data.shape) if is_list else None
+# The only content types that are valid for inputs and for requests (C3).
+TYPES_OF_BOTH_LEVELS = ("np", "str")
+WHOLE_REQUEST = (
+    "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest "
+    "for all inputs"
+)
 
 
-def to_texts(value: Any, tensor: Tensor) -> list[str | None] | None:
-    elements = text_list(as_list(value))
-    return elements if set(map(type, elements)) <= {str, type(None)} else None
+class Binder(Protocol):
+    """Creates the arguments of predict() for one request."""
+
+    def bind(
+        self,
+        request: InferenceRequest,
+        inputs: dict[str, RequestInput],
+        contexts: Sequence[RequestContext],
+    ) -> dict[str, Any]:
+        """Return the arguments by name.
+
+        `inputs` are the inputs of `request` in their declared ranks (R15). `contexts` are those of the requests in a
+        batch, or one. Raise InvalidInput if an input cannot be decoded, or not be converted to the annotated type.
+        """
 
 
-def to_byte_strings(value: Any, tensor: Tensor) -> list[bytes | None] | None:
-    elements = as_list(value)
-    allowed = {str, bytes} if tensor.missing is None else {str, bytes, type(None)}
-    return as_bytes(elements) if set(map(type, elements)) <= allowed else None
+def bind_signature(signature: Signature, metadata: ModelMetadata) -> tuple[Binder, ModelMetadata]:
+    """Return the binder for predict()'s signature, and the metadata of the served model.
+
+    The latter is `metadata` in which inputs are also optional if their parameter has a default value. Raise
+    ConfigurationError if the signature does not match METADATA.
+    """
+    binder = _bind_whole_request(signature, metadata)
+    if binder is None:
+        binder = _bind_inputs(signature, metadata)
+        metadata = _mark_optional_inputs(signature, metadata)
+    if signature.contexts:
+        binder = ContextBinder(binder, signature.contexts)
+    return binder, metadata
 
 
-def to_moments(value: Any, tensor: Tensor) -> list[datetime | None] | None:
-    elements: list[Any] = text_list(as_list(value))
-    types = set(map(type, elements)) - (set() if tensor.missing is None else {type(None)})
-    if types <= {str}:
-        return [None if each is None else parse_datetime(each) for each in elements]
-    return elements if all(issubclass(each, datetime) for each in types) else None
+# Content types
 
 
-@dataclass(frozen=True)
-class Argument:
-    """Conversion of one input to an argument. `convert` returns None if the value cannot be converted."""
+def content_type_of(
+    tensor: RequestInput,
+    declared: MetadataTensor,
+    *,
+    request_content_type: str | None,
+    annotation: Annotation,
+) -> Any:
+    """Return the content type of an input: that of the first of four places that has one (C2)."""
+    # 1. The parameters of the input in the request.
+    content_type = tensor.parameters.get("content_type")
+    if content_type is not None:
+        return content_type
 
-    tensor: MetadataTensor
-    wanted: str
-    content_type: str  # the default, if neither the request nor METADATA sets one
-    convert: Convert
+    # 2. The model metadata of the input.
+    if declared.content_type is not None:
+        return declared.content_type
 
-    def decode(self, sent: RequestInput, request_level: str | None) -> Any:
-        """Return the argument for `sent`. Raise InvalidInput if it cannot be converted to the annotated type."""
-        value = decode_tensor(
-            sent, input_codecs[self.tensor.content_type or request_level or self.content_type]
+    # 3. The content type of the whole request, if it is also valid for an input.
+    if request_content_type in TYPES_OF_BOTH_LEVELS:
+        return request_content_type
+
+    # 4. The annotation of predict()'s parameter.
+    return annotation.content_type
+
+
+def content_type_of_request(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
+    """Return the content type of the request or, if it has none, that at the top level of METADATA, or None.
+
+    Raise InvalidInput if it is unknown.
+    """
+    content_type = request.parameters.get("content_type")
+    if content_type is None:
+        content_type = metadata.content_type
+    if content_type is not None:
+        check_request_content_type(content_type)
+    return content_type
+
+
+# One argument per input
+
+
+class InputsBinder:
+    """One argument per input. Optional inputs that the client omits have none, so predict()'s default applies."""
+
+    def __init__(self, annotations: Mapping[str, Annotation], metadata: ModelMetadata):
+        self._annotations = annotations
+        self._metadata = metadata
+        self._declared = {tensor.name: tensor for tensor in metadata.inputs}
+
+    def bind(
+        self,
+        request: InferenceRequest,
+        inputs: dict[str, RequestInput],
+        contexts: Sequence[RequestContext],
+    ) -> dict[str, Any]:
+        request_content_type = content_type_of_request(request, self._metadata)
+        return {
+            name: self._argument(tensor, request_content_type) for name, tensor in inputs.items()
+        }
+
+    def _argument(self, tensor: RequestInput, request_content_type: str | None) -> Any:
+        annotation = self._annotations[tensor.name]
+        content_type = content_type_of(
+            tensor,
+            self._declared[tensor.name],
+            request_content_type=request_content_type,
+            annotation=annotation,
         )
+        value = decode_as(tensor, content_type)
         try:
-            argument = self.convert(value, sent)
+            argument = annotation.convert(value, tensor)
             if argument is None:
-                raise wrong_type_error(value, self.wanted)
+                raise _wrong_type_error(value, annotation.name)
         except InferenceError as error:
-            raise error.about("input", sent.name, is_declared=True) from None
+            raise error.about("input", tensor.name, is_declared=True) from None
         return argument
 
 
-# Supported annotations of a parameter for one input.
-ANNOTATIONS: dict[Any, Callable[[MetadataTensor], Argument]] = {
-    np.ndarray: partial(Argument, wanted="np.ndarray", content_type="np", convert=to_array),
-    list[str]: partial(Argument, wanted="list[str]", content_type="str", convert=to_texts),
-    list[bytes]: partial(
-        Argument, wanted="list[bytes]", content_type="np", convert=to_byte_strings
-    ),
-    list[datetime]: partial(
-        Argument, wanted="list[datetime]", content_type="datetime", convert=to_moments
-    ),
-}
-CONTEXTS = RequestContext, list[RequestContext]  # annotations of a parameter that is not an input
-WHOLE = "a single parameter that is a pd.DataFrame, a dict[str, np.ndarray] or an InferenceRequest for all inputs"
-
-
-def wrong_type_error(value: Any, wanted: str) -> InvalidInput:
-    return InvalidInput(
-        subject="content_type", expected=f"one that decodes to {wanted}", got=type(value).__name__
-    )
-
-
-def bind_arguments(
-    predict: Callable[..., Any], metadata: ModelMetadata
-) -> tuple[Arguments, ModelMetadata]:
-    """Return a function that creates the arguments of predict() for a request, and the metadata of the served model.
-
-    The latter equals `metadata`, but an input whose parameter has a default value is optional. Raise ConfigurationError if the signature does not match METADATA.
-    """
-    with with_location(predict):
-        parameters, hints = input_parameters(predict), annotations_of(predict)
-        contexts = {
-            each.name: hints[each.name] for each in parameters if hints.get(each.name) in CONTEXTS
-        }
-        parameters = [each for each in parameters if each.name not in contexts]
-        if len(parameters) == 1 and (
-            whole := bind_whole_request(parameters[0].name, hints, metadata)
-        ):
-            return add_contexts(whole, contexts), metadata
-        names, declared = (
-            [each.name for each in parameters],
-            [tensor.name for tensor in metadata.inputs],
+def _bind_inputs(signature: Signature, metadata: ModelMetadata) -> InputsBinder:
+    """Return the binder for a parameter per input. Raise ConfigurationError if names or annotations do not match."""
+    names = [parameter.name for parameter in signature.inputs]
+    declared = [tensor.name for tensor in metadata.inputs]
+    if set(names) != set(declared):
+        raise ConfigurationError(
+            f"predict() does not match METADATA. Expected {join_names(declared)} after the model, "
+            f"as METADATA declares, got {join_names(names)}. "
+            f"Use the same names, or {WHOLE_REQUEST}."
         )
-        if {*names} != {*declared}:
-            problem = f"Expected {join_names(declared)} after the model, as METADATA declares, got {join_names(names)}"
-            raise ConfigurationError(
-                f"predict() does not match METADATA. {problem}. Use the same names, or {WHOLE}."
-            )
-        slots = {
-            tensor.name: make_argument(tensor, hints.get(tensor.name, np.ndarray))
-            for tensor in metadata.inputs
-        }
-        arguments = add_contexts(bind_inputs(slots, metadata), contexts)
-        return arguments, mark_optional_inputs(metadata, parameters)
+    annotations = {
+        tensor.name: _annotation_for(tensor, signature.annotations.get(tensor.name, np.ndarray))
+        for tensor in metadata.inputs
+    }
+    return InputsBinder(annotations, metadata)
 
 
-def mark_optional_inputs(
-    metadata: ModelMetadata, parameters: list[inspect.Parameter]
-) -> ModelMetadata:
-    """Return the metadata in which each input is optional whose parameter of predict() has a default value.
+def _annotation_for(tensor: MetadataTensor, type_hint: Any) -> Annotation:
+    """Return the annotation of one input. Raise ConfigurationError if it does not match METADATA."""
+    subject = f'predict(), parameter "{tensor.name}"'
+    annotation = find_annotation(type_hint, tensor)
+    if annotation is None:
+        name = type_hint.__name__ if isinstance(type_hint, type) else type_hint
+        raise ConfigurationError(
+            f"{subject}: invalid annotation. Expected np.ndarray, list[str], list[bytes] or "
+            f"list[datetime] for one input, or {WHOLE_REQUEST}, got {name}."
+        )
+    if annotation.datatype not in (None, tensor.datatype):
+        raise ConfigurationError(
+            f"{subject}: invalid annotation {type_hint}. "
+            f"Expected {annotation.datatype} in METADATA, got {tensor.datatype}."
+        )
+    return annotation
+
+
+def _mark_optional_inputs(signature: Signature, metadata: ModelMetadata) -> ModelMetadata:
+    """Return the metadata in which each input is optional whose parameter has a default value.
 
     Raise ConfigurationError if METADATA declares another input as optional: predict() cannot run without it.
     """
-    defaults = {each.name for each in parameters if each.default is not each.empty}
+    defaults = {
+        parameter.name for parameter in signature.inputs if parameter.default is not parameter.empty
+    }
     inputs = []
     for tensor in metadata.inputs:
         if tensor.optional and tensor.name not in defaults:
-            problem = "missing default value, because METADATA declares the input as optional"
             raise ConfigurationError(
-                f'predict(), parameter "{tensor.name}": {problem}. Add a value such as None.'
+                f'predict(), parameter "{tensor.name}": missing default value, because METADATA '
+                "declares the input as optional. Add a value such as None."
             )
         inputs.append(replace(tensor, optional=tensor.name in defaults))
     return replace(metadata, inputs=inputs)
 
 
-def add_contexts(arguments: Arguments, contexts: dict[str, Any]) -> Arguments:
-    """Return a function that also creates the arguments for the parameters in `contexts`, a dict of annotations."""
-    if not contexts:
-        return arguments
-
-    def with_contexts(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
-        found = current_contexts.get() or (RequestContext(INFER),)  # none in the warm-up
-        if not found[0].batch_rows and request.inputs:
-            found[0].rows = len(np.atleast_1d(request.inputs[0].data))
-        for each in found:
-            each.response_headers, each.response_parameters = Headers(), {}
-        own = {
-            name: found[0] if hint is RequestContext else [*found]
-            for name, hint in contexts.items()
-        }
-        return {**arguments(request, inputs), **own}
-
-    return with_contexts
+# One argument for the whole request
 
 
-@contextmanager
-def with_location(function: Any) -> Iterator[None]:
-    """Prefix a ConfigurationError with the file and line of `function`."""
-    try:
-        yield
-    except ConfigurationError as error:
-        code: Any = getattr(inspect.unwrap(function), "__code__", None)
-        name = project_path(code.co_filename) if code else None
-        raise ConfigurationError(
-            f"{name}, line {code.co_firstlineno}: {error}" if name else str(error)
-        ) from None
+class DictBinder:
+    """One dict with an array per input."""
+
+    def __init__(self, parameter: str, binder: InputsBinder):
+        self._parameter = parameter
+        self._binder = binder
+
+    def bind(
+        self,
+        request: InferenceRequest,
+        inputs: dict[str, RequestInput],
+        contexts: Sequence[RequestContext],
+    ) -> dict[str, Any]:
+        return {self._parameter: self._binder.bind(request, inputs, contexts)}
 
 
-def check_functions(module: Any) -> None:
-    """Raise ConfigurationError if a function is async or a generator, or if an optional function has no parameter."""
-    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    for name in ("load", "predict", "warm_up", "is_healthy", "unload"):
-        function = getattr(module, name, None)
-        with with_location(function):
-            if any(is_kind(function) for is_kind in kinds):
-                raise ConfigurationError(
-                    f"{name}() is async or a generator. Expected a plain function."
-                )
-            if (
-                function
-                and name not in ("load", "predict")
-                and not inspect.signature(function).parameters
-            ):
-                raise ConfigurationError(
-                    f"{name}() has no parameters. Expected the result of load()."
-                )
+class RequestBinder:
+    """The InferenceRequest itself. Its inputs are not decoded, and keep the rank that the client sent."""
+
+    def __init__(self, parameter: str):
+        self._parameter = parameter
+
+    def bind(
+        self,
+        request: InferenceRequest,
+        inputs: dict[str, RequestInput],
+        contexts: Sequence[RequestContext],
+    ) -> dict[str, Any]:
+        return {self._parameter: request}
 
 
-def input_parameters(predict: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return predict()'s parameters after the model. Raise ConfigurationError if one has *, ** or /."""
-    if not hasattr(predict, "__name__"):  # a partial or a callable object
-        raise ConfigurationError(
-            f"Invalid predict. Expected a function (def), got {type(predict).__name__}."
-        )
-    parameters = list(inspect.signature(predict).parameters.values())
-    if not parameters:
-        raise ConfigurationError(
-            "predict() has no parameters. Expected the result of load() as the first one."
-        )
-    for parameter in parameters:
-        if parameter.kind in (
-            parameter.POSITIONAL_ONLY,
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
-            raise ConfigurationError(
-                f'predict(), parameter "{parameter.name}": invalid kind. Expected no *, ** or /.'
-            )
-    return parameters[1:]
+class CustomTypeBinder:
+    """One value of a type that a request codec returns, from the inputs in the order of METADATA.
+
+    `content_type` selects the codec if neither the request nor the top level of METADATA has a content type.
+    """
+
+    def __init__(
+        self, parameter: str, value_class: type, metadata: ModelMetadata, content_type: str
+    ):
+        self._parameter = parameter
+        self._value_class = value_class
+        self._metadata = metadata
+        self._content_type = content_type
+
+    def bind(
+        self,
+        request: InferenceRequest,
+        inputs: dict[str, RequestInput],
+        contexts: Sequence[RequestContext],
+    ) -> dict[str, Any]:
+        codec = find_request_codec(self._codec_name(request))
+        columns = [
+            apply_declared_content_type(inputs[tensor.name], tensor)
+            for tensor in self._metadata.inputs
+            if tensor.name in inputs
+        ]
+        value = codec.decode_request(InferenceRequest(columns, parameters=request.parameters))
+        if not isinstance(value, self._value_class):
+            raise _wrong_type_error(value, self._value_class.__name__)
+        return {self._parameter: value}
+
+    def _codec_name(self, request: InferenceRequest) -> str:
+        return content_type_of_request(request, self._metadata) or self._content_type
 
 
-def annotations_of(predict: Callable[..., Any]) -> dict[str, Any]:
-    """Return simplified annotations by parameter: X for `X | None`, np.ndarray or bfloat16's dtype for NDArray[...]."""
-    try:
-        hints = typing.get_type_hints(predict)
-    except Exception as error:  # an unknown name or attribute, or invalid syntax
-        raise ConfigurationError(f"predict(): cannot resolve an annotation: {error}") from None
-    return {name: simplify_annotation(hint) for name, hint in hints.items()}
+class DataFrameBinder(CustomTypeBinder):
+    """One DataFrame with a column per input."""
+
+    def __init__(self, parameter: str, value_class: type, metadata: ModelMetadata):
+        _check_columns(metadata)
+        super().__init__(parameter, value_class, metadata, content_type="pd")
+
+    def _codec_name(self, request: InferenceRequest) -> str:
+        # The codecs `np` and `str` return the value of one input. With one input, that is its column.
+        name = super()._codec_name(request)
+        if name in TYPES_OF_BOTH_LEVELS and len(self._metadata.inputs) == 1:
+            return "pd"
+        return name
 
 
-def simplify_annotation(hint: Any) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    alias = getattr(
-        origin or hint, "__value__", None
-    )  # since Python 3.12, NDArray is defined by a `type` statement
-    if alias is not None:
-        return simplify_annotation(alias[arguments] if arguments else alias)
-    if origin in (typing.Union, types.UnionType):
-        kept = [each for each in arguments if each is not type(None)]
-        return simplify_annotation(kept[0]) if len(kept) == 1 else hint
-    if origin is np.ndarray:
-        scalars = {getattr(each, "__name__", ""): each for each in typing.get_args(arguments[-1])}
-        return np.dtype(scalars["bfloat16"]) if "bfloat16" in scalars else np.ndarray
-    return np.ndarray if hint is Any else hint
-
-
-def make_argument(tensor: MetadataTensor, hint: Any) -> Argument:
-    """Return the Argument of an input with the annotation `hint`. Raise ConfigurationError if they do not match."""
-    subject, is_bfloat16 = f'predict(), parameter "{tensor.name}"', isinstance(hint, np.dtype)
-    if is_bfloat16 or (isinstance(hint, Hashable) and hint in ANNOTATIONS):
-        expected = "BF16" if is_bfloat16 else "BYTES"
-        if hint is not np.ndarray and tensor.datatype != expected:
-            problem = f"invalid annotation {hint}. Expected {expected} in METADATA, got {tensor.datatype}."
-            raise ConfigurationError(f"{subject}: {problem}")
-        if not is_bfloat16:
-            return ANNOTATIONS[hint](tensor)
-        convert: Convert = lambda value, _: (  # noqa: E731
-            value.astype(hint) if isinstance(value, np.ndarray) else None
-        )
-        return Argument(tensor, "np.ndarray", "np", convert)
-    custom = tensor.content_type
-    if isinstance(hint, type) and custom not in SHIPPED and custom in input_codecs:
-        return Argument(
-            tensor,
-            hint.__name__,
-            custom,
-            lambda value, _: value if isinstance(value, hint) else None,
-        )
-    name = hint.__name__ if isinstance(hint, type) else hint
-    expected = f"np.ndarray, list[str], list[bytes] or list[datetime] for one input, or {WHOLE}"
-    raise ConfigurationError(f"{subject}: invalid annotation. Expected {expected}, got {name}.")
-
-
-def bind_inputs(slots: dict[str, Argument], metadata: ModelMetadata) -> Arguments:
-    def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
-        level = (
-            request_content_type(request, metadata)
-            if request.parameters or metadata.content_type
-            else None
-        )
-        for_inputs = level if level in ("np", "str") else None
-        return {name: slots[name].decode(sent, for_inputs) for name, sent in inputs.items()}
-
-    return arguments
-
-
-def request_content_type(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
-    """Return the content type of the request, or METADATA's. Raise InvalidInput if it is unknown."""
-    level = request.parameters.get("content_type")
-    if level is None:
-        level = metadata.content_type
-    if level is not None:
-        find_request_codec(level)
-    return level
-
-
-def bind_whole_request(
-    name: str, hints: dict[str, Any], metadata: ModelMetadata
-) -> Arguments | None:
-    """Return a function that creates the only argument, or None if its annotation is not for the whole request."""
-    hint, custom = hints.get(name), metadata.content_type
-    if hint is InferenceRequest:
-        return lambda request, inputs: {name: request}
-    if hint is dict or typing.get_origin(hint) is dict:
-        kinds = [simplify_annotation(each) for each in typing.get_args(hint) or (str, np.ndarray)]
-        if kinds[0] is str and (kinds[-1] is np.ndarray or isinstance(kinds[-1], np.dtype)):
-            arrays = bind_inputs(
-                {each.name: make_argument(each, kinds[-1]) for each in metadata.inputs}, metadata
-            )
-            return lambda request, inputs: {name: arrays(request, inputs)}
-    if not isinstance(hint, type) or hint in ANNOTATIONS:
+def _bind_whole_request(signature: Signature, metadata: ModelMetadata) -> Binder | None:
+    """Return the binder of a single parameter for the whole request, or None if the signature has another form."""
+    if len(signature.inputs) != 1:
         return None
-    if hint.__name__ == "DataFrame" and hint.__module__.startswith("pandas"):
-        check_frame_inputs(metadata)
-        return decode_whole_request(name, "pd", hint, metadata)
-    return (
-        decode_whole_request(name, custom, hint, metadata)
-        if custom and custom not in SHIPPED
-        else None
-    )
+    parameter = signature.inputs[0].name
+    type_hint = signature.annotations.get(parameter)
+
+    if type_hint is InferenceRequest:
+        return RequestBinder(parameter)
+    array_hint = _array_of_dict(type_hint)
+    if array_hint is not None:
+        arrays = {tensor.name: _annotation_for(tensor, array_hint) for tensor in metadata.inputs}
+        return DictBinder(parameter, InputsBinder(arrays, metadata))
+    if not isinstance(type_hint, type) or type_hint in ANNOTATIONS:
+        return None
+    if _is_data_frame(type_hint):
+        return DataFrameBinder(parameter, type_hint, metadata)
+    if metadata.content_type and metadata.content_type not in SHIPPED:
+        return CustomTypeBinder(parameter, type_hint, metadata, metadata.content_type)
+    return None
 
 
-def check_frame_inputs(metadata: ModelMetadata) -> None:
+def _array_of_dict(type_hint: Any) -> Any:
+    """Return the array type in the annotation `dict[str, ...]` or `dict`, or None for another annotation."""
+    if type_hint is dict:
+        return np.ndarray
+    if typing.get_origin(type_hint) is not dict:
+        return None
+    key_type, value_type = typing.get_args(type_hint) or (str, np.ndarray)
+    array_hint = simplify_annotation(value_type)
+    is_array = array_hint is np.ndarray or isinstance(array_hint, np.dtype)
+    if key_type is str and is_array:
+        return array_hint
+    return None
+
+
+def _is_data_frame(value_class: type) -> bool:
+    """Return True for pandas' class, without importing pandas, which may not be installed."""
+    return value_class.__name__ == "DataFrame" and value_class.__module__.startswith("pandas")
+
+
+def _check_columns(metadata: ModelMetadata) -> None:
     """Raise ConfigurationError if an input cannot be a column: a scalar, or BYTES without a content type."""
     if metadata.content_type not in (None, "pd"):  # another codec creates the DataFrame
         return
@@ -346,52 +341,84 @@ def check_frame_inputs(metadata: ModelMetadata) -> None:
                 f"{subject}: invalid shape. Expected [-1] for a column of a DataFrame, got []."
             )
         if tensor.datatype == "BYTES" and tensor.content_type is None:
-            remedy = 'Set content_type="str" for text, or "datetime", or "bytes"'
             raise ConfigurationError(
-                f"{subject}: missing content type for a DataFrame column. {remedy}."
+                f"{subject}: missing content type for a DataFrame column. "
+                'Set content_type="str" for text, or "datetime", or "bytes".'
             )
 
 
-def decode_whole_request(name: str, default: str, hint: type, metadata: ModelMetadata) -> Arguments:
-    """Return a function that decodes a whole request with its request codec, in METADATA's order (C1)."""
+def apply_declared_content_type(tensor: RequestInput, declared: MetadataTensor) -> RequestInput:
+    """Return the input with METADATA's content type, so that its column has the same type as in training.
 
-    def arguments(request: InferenceRequest, inputs: dict[str, RequestInput]) -> dict[str, Any]:
-        level = request_content_type(request, metadata)
-        tensors = [
-            apply_content_type(inputs[each.name], each)
-            for each in metadata.inputs
-            if each.name in inputs
-        ]
-        is_column = (
-            default == "pd" and level in ("np", "str") and len(metadata.inputs) == 1
-        )  # neither creates a DataFrame
-        codec = find_request_codec("pd" if is_column else level or default)
-        value = codec.decode_request(InferenceRequest(tensors, parameters=request.parameters))
-        if not isinstance(value, hint):
-            raise wrong_type_error(value, hint.__name__)
-        return {name: value}
-
-    return arguments
-
-
-def apply_content_type(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
-    """Return `sent` with METADATA's content type, so that the column has the same type as in training.
-
-    The client's content type is only used to decode the data.
+    If the client sends another content type, it says only how to decode the data: the values are then encoded again
+    with the declared one. Raise InvalidInput if this is not possible.
     """
-    named, declared = sent.parameters.get("content_type"), tensor.content_type
-    if declared is not None and (named is None or (named, declared) == ("str", "datetime")):
-        parameters = {**sent.parameters, **tensor.parameters}
-        return RequestInput.of(sent.name, sent.datatype, sent.data, parameters, sent.missing)
-    if (
-        declared not in SHIPPED or declared == named or (named, declared) == ("str", "pd_json")
-    ):  # JSON is also text
-        return sent
-    codec = find_input_codec(declared)
-    value = decode_tensor(sent, codec)
+    content_type = tensor.parameters.get("content_type")
+    if declared.content_type is None or declared.content_type == content_type:
+        return tensor
+
+    # Both content types have the same data: a datetime is text too.
+    is_same_data = (content_type, declared.content_type) == ("str", "datetime")
+    if content_type is None or is_same_data:
+        parameters = {**tensor.parameters, **declared.parameters}
+        return RequestInput.of(
+            tensor.name, tensor.datatype, tensor.data, parameters, tensor.missing
+        )
+
+    # A codec of the project defines itself what its values are. JSON is text that the client may want as text.
+    is_json_as_text = (content_type, declared.content_type) == ("str", "pd_json")
+    if declared.content_type not in SHIPPED or is_json_as_text:
+        return tensor
+
+    codec = find_input_codec(declared.content_type)
+    value = decode_tensor(tensor, codec)  # with the client's content type, not with `codec`
     try:
-        made = codec.encode_input(sent.name, value, missing=sent.missing)
+        encoded = codec.encode_input(tensor.name, value, missing=tensor.missing)
     except InferenceError as error:
-        raise error.about("input", sent.name, is_declared=True) from None
-    array = made.data.reshape(sent.shape) if made.data.size == sent.data.size else made.data
-    return RequestInput.of(sent.name, made.datatype, array, made.parameters, sent.missing)
+        raise error.about("input", tensor.name, is_declared=True) from None
+    array = encoded.data
+    if array.size == tensor.data.size:
+        array = array.reshape(tensor.shape)
+    return RequestInput.of(tensor.name, encoded.datatype, array, encoded.parameters, tensor.missing)
+
+
+# Contexts
+
+
+class ContextBinder:
+    """Adds the contexts of the requests to the arguments of another binder.
+
+    `annotations` are those of the parameters by name: RequestContext or list[RequestContext].
+    """
+
+    def __init__(self, binder: Binder, annotations: Mapping[str, Any]):
+        self._binder = binder
+        self._annotations = annotations
+
+    def bind(
+        self,
+        request: InferenceRequest,
+        inputs: dict[str, RequestInput],
+        contexts: Sequence[RequestContext],
+    ) -> dict[str, Any]:
+        first = contexts[0]
+        if not first.batch_rows and request.inputs:  # with batching, the batcher counts the rows
+            first.rows = len(np.atleast_1d(request.inputs[0].data))
+        for context in contexts:
+            context.response_headers = Headers()
+            context.response_parameters = {}
+
+        arguments = self._binder.bind(request, inputs, contexts)
+        for name, annotation in self._annotations.items():
+            if annotation is RequestContext:
+                arguments[name] = first
+            else:
+                arguments[name] = list(contexts)
+        return arguments
+
+
+def _wrong_type_error(value: Any, name: str) -> InvalidInput:
+    """Return the error for a decoded value that does not have the annotated type, which is `name`."""
+    return InvalidInput(
+        subject="content_type", expected=f"one that decodes to {name}", got=type(value).__name__
+    )

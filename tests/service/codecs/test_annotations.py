@@ -13,8 +13,8 @@ import numpy.typing
 import pandas as pd
 import pytest
 
+from app.inference.annotations import ANNOTATIONS
 from app.inference.predict_adapter import ModelAdapter
-from app.inference.predict_arguments import ANNOTATIONS
 from app.protocol.errors import ConfigurationError
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor, ModelMetadata
