@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput
+from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, ModelError
 from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.protocol.tensors import RequestInput, ResponseOutput, Tensor
 
@@ -210,10 +210,33 @@ def _decode(tensor: Tensor, codec: Any) -> Any:
     except InferenceError as error:
         raise error.about(tensor.kind, tensor.name) from None
     except Exception as error:  # a codec of the project can raise any exception
-        raise InvalidInput(
-            f"invalid data for content type {codec.ContentType}",
-            got=f"{type(error).__name__}: {error}",
-        ).about(tensor.kind, tensor.name) from error
+        raise _decoding_error(codec, error).about(tensor.kind, tensor.name) from error
+
+
+def decode_request(request: InferenceRequest, content_type: Any) -> Any:
+    """Decode `request` with the request codec of `content_type`. Raise InvalidInput if it is unknown or fails."""
+    codec = find_request_codec(content_type)
+    try:
+        return codec.decode_request(request)
+    except InferenceError:
+        raise
+    except Exception as error:  # a codec of the project can raise any exception
+        raise _decoding_error(codec, error) from error
+
+
+def _decoding_error(codec: Any, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"invalid data for content type {codec.ContentType}",
+        got=f"{type(error).__name__}: {error}",
+    )
+
+
+def encoding_error(value: Any, content_type: str | None, error: Exception) -> ModelError:
+    """Return the error for a value of predict() whose codec raises `error`, which is not an InferenceError."""
+    problem = f"cannot encode {type(value).__name__}"
+    if content_type is not None:
+        problem += f" with content type {content_type}"
+    return ModelError(problem, got=f"{type(error).__name__}: {error}")
 
 
 def batch(array: np.ndarray) -> np.ndarray:

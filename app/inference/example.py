@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.config.settings import Settings
-from app.protocol.datatypes import datatype_of
+from app.protocol.datatypes import datatype_of, plain_array
 from app.protocol.envelope import Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.http_body import write_json
@@ -69,8 +69,10 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
     """Return `values` as an input. In a floating-point tensor, None is NaN, like null in JSON."""
     try:
         if datatype_of(tensor.datatype).kind == "f":
-            with suppress(TypeError, ValueError):  # RequestInput reports invalid values
-                array = np.asarray(values)
+            with suppress(
+                InvalidInput, TypeError, ValueError
+            ):  # RequestInput reports invalid values
+                array = plain_array(values)
                 values = array.astype(np.float64) if array.dtype.kind == "O" else values
         made = RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:

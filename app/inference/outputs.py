@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.codecs import SHIPPED, NumpyCodec, StringCodec, find_input_codec
-from app.codecs.base import decode_tensor
+from app.codecs.base import decode_tensor, encoding_error
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import (
     PandasJsonCodec,
@@ -82,7 +82,7 @@ def match_outputs(
             raise ModelError(problem).about("output", name, is_declared=True)
         try:
             outputs[name] = to_output(values[name], tensor)
-        except (InferenceError, TypeError, ValueError) as error:
+        except InferenceError as error:
             problem = "predict() returned a result that does not match METADATA"
             raise mismatch_error(ModelError, problem, error).about(
                 "output", name, is_declared=True
@@ -132,7 +132,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
             {**parameters, **to_builtin(value.parameters)},
         )
     elif is_column(value) and declared != "np":
-        array, content_type = encode_pandas_column(value, tensor)
+        array, content_type = encode_with_codec(value, tensor)
         parameters = {"content_type": content_type} if content_type else parameters
     elif is_empty and is_shipped and tensor.shape[:1] == [-1]:
         shape = [
@@ -140,7 +140,7 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         ]  # an empty list does not define the other dimensions
         array = np.empty(shape, datatype_of(tensor.datatype).dtype)
     else:
-        array = value if is_plain else encode_value(value, tensor)
+        array = value if is_plain else encode_with_codec(value, tensor)[0]
     array = to_datatype(array, tensor.datatype)
     if not matches_shape(array.shape, tensor.shape):
         shapes = (
@@ -148,6 +148,18 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
         )
         raise ModelError(subject="shape", expected=shapes)
     return ResponseOutput.of(tensor.name, tensor.datatype, array, parameters, tensor.missing)
+
+
+def encode_with_codec(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
+    """Return the array of a pandas column or of another value, and its content type if METADATA declares none."""
+    try:
+        if is_column(value):
+            return encode_pandas_column(value, tensor)
+        return encode_value(value, tensor), None
+    except InferenceError:
+        raise
+    except Exception as error:  # codecs of the project and extension arrays can raise any exception
+        raise encoding_error(value, tensor.content_type, error) from error
 
 
 def encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:

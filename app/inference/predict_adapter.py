@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.codecs import SHIPPED, find_request_codec
+from app.codecs.base import encoding_error
 from app.codecs.frames import is_frame
 from app.inference.example import make_input, sample
 from app.inference.inputs import match_inputs
@@ -51,7 +52,7 @@ class ModelAdapter:
         self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
         self._example = self._read_example(self.example) if self.example is not None else None
         custom = self.metadata.content_type
-        self._codec = (
+        self._codec: Any = (
             find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
         )
         self.reads_parameters = bool(self._codec) or self._signature.reads_parameters
@@ -153,8 +154,8 @@ class ModelAdapter:
             )
         if isinstance(result, dict):
             return result, {}
-        if self._codec is not None and self._codec.can_encode(result):
-            result = self._codec.encode_response(self.metadata.name, result, self.metadata.version)
+        if self._codec is not None:
+            result = self._encode_with_codec(result)
         if isinstance(result, InferenceResponse):
             pairs, parameters = (
                 [(each.name, each) for each in result.outputs],
@@ -170,6 +171,19 @@ class ModelAdapter:
                 f"predict() returned an output twice: {join_names(name for name, _ in pairs)}."
             )
         return outputs, parameters
+
+    def _encode_with_codec(self, result: Any) -> Any:
+        """Return the response that the project's request codec makes, or `result` if that is not of its type."""
+        metadata = self.metadata
+        codec = self._codec
+        try:
+            if not codec.can_encode(result):
+                return result
+            return codec.encode_response(metadata.name, result, metadata.version)
+        except InferenceError:
+            raise
+        except Exception as error:  # a codec of the project can raise any exception
+            raise encoding_error(result, metadata.content_type, error) from error
 
     def _outputs_by_position(self, result: Any) -> dict[str, Any]:
         """Return the elements of a tuple by output name. A value of another type is the only output."""

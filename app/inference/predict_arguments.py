@@ -21,8 +21,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from app.codecs import SHIPPED, find_input_codec, find_request_codec
-from app.codecs.base import check_request_content_type, decode_as, decode_tensor
+from app.codecs import SHIPPED, find_input_codec
+from app.codecs.base import (
+    check_request_content_type,
+    decode_as,
+    decode_request,
+    decode_tensor,
+)
 from app.inference.annotations import ANNOTATIONS, Annotation, find_annotation
 from app.inference.request_context import Headers, RequestContext
 from app.inference.signature import Signature, simplify_annotation
@@ -259,13 +264,14 @@ class CustomTypeBinder:
         inputs: dict[str, RequestInput],
         contexts: Sequence[RequestContext],
     ) -> dict[str, Any]:
-        codec = find_request_codec(self._codec_name(request))
+        content_type = self._codec_name(request)
         columns = [
             apply_declared_content_type(inputs[tensor.name], tensor)
             for tensor in self._metadata.inputs
             if tensor.name in inputs
         ]
-        value = codec.decode_request(InferenceRequest(columns, parameters=request.parameters))
+        decoded_inputs = InferenceRequest(columns, parameters=request.parameters)
+        value = decode_request(decoded_inputs, content_type)
         if not isinstance(value, self._value_class):
             raise _wrong_type_error(value, self._value_class.__name__)
         return {self._parameter: value}

@@ -183,10 +183,18 @@ def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
         raise InvalidInput("data has masked elements, which have no value", remedy="use filled()")
     try:
         return np.asarray(data, dtype)
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:
+        # __array__() of another library can raise any exception. For example, torch raises RuntimeError for a tensor
+        # that requires gradients, and TypeError for one on a GPU.
+        is_numpys = isinstance(error, TypeError | ValueError | OverflowError)
+        if is_numpys and not hasattr(data, "__array__"):
+            raise InvalidInput(
+                "data is not an array", got=str(error), remedy="pad rows to the same length"
+            ) from None
         raise InvalidInput(
-            "data is not an array", got=str(error), remedy="pad rows to the same length"
-        ) from None
+            f"cannot convert {type(data).__name__} to an array ({type(error).__name__})",
+            got=str(error),
+        ) from error
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:

@@ -243,6 +243,13 @@ def predictor(
     return ModelAdapter(module)
 
 
+class Unconvertible:
+    """A value of another library that NumPy cannot convert, such as a torch tensor that requires gradients."""
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise RuntimeError(SECRET)
+
+
 def recursive() -> list[Any]:
     inner: list[Any] = []
     inner.append(inner)
@@ -342,6 +349,7 @@ DIRECT = [
     ),
     Direct("marshmallow without an object", lambda: validate_request(SECRET)),
     Direct("marshmallow without inputs", lambda: validate_request({SECRET: NUMBER})),
+    Direct("value of another library", lambda: RequestInput("x", "FP32", data=Unconvertible())),
     Direct("metadata with text in FP32", lambda: predictor("str"), ConfigurationError),
     Direct(
         "metadata with a missing value in FP32",

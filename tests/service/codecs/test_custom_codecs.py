@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing
 import pytest
 
-from app.codecs import InputCodec, RequestCodec, register_input_codec, register_request_codec
+from app.codecs import (
+    InputCodec,
+    RequestCodec,
+    find_request_codec,
+    register_input_codec,
+    register_request_codec,
+)
 from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.protocol.metadata import MetadataTensor
 from app.protocol.tensors import ResponseOutput
@@ -88,6 +94,50 @@ def test_custom_input_codec_with_its_own_type(serve, form: str) -> None:
         response.text
         == 'Input "x": invalid content_type. Expected one that decodes to Point, got ndarray.'
     )
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), TypeError("no x")])
+def test_exception_of_a_custom_input_codec(serve, form: str, error: Exception) -> None:
+    """C10: an exception of encode_output() is an error of the model that names the output and the content type."""
+
+    @register_input_codec
+    class BrokenCodec(InputCodec):
+        ContentType = "broken"
+
+        @classmethod
+        def encode_output(cls, name: str, payload: Any, **options: Any) -> ResponseOutput:
+            raise error
+
+    tensor = MetadataTensor("y", "FP32", [-1], content_type="broken")
+    response = serve(models.model([], [tensor], lambda _: "value")).forms[form].infer([])
+
+    assert (response.kind, response.text) == (
+        "INTERNAL",
+        'Output "y": predict() returned a result that does not match METADATA: '
+        f"cannot encode str with content type broken. Got {type(error).__name__}: {error}.",
+    )
+
+
+@pytest.mark.parametrize("method", ["decode_request", "can_encode", "encode_response"])
+def test_exception_of_a_custom_request_codec(
+    serve, form: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C10: the client receives 400 if the inputs cannot be decoded, and 500 if the result cannot be encoded."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyError("x")
+
+    client = serve(sums_model()).forms[form]
+    monkeypatch.setattr(find_request_codec("total"), method, fail)
+    response = client.infer([("a", "FP64", [1], [1.5]), ("b", "INT8", [1], [3])])
+
+    if method == "decode_request":
+        text = "Invalid data for content type total. Got KeyError: 'x'."
+        assert (response.kind, response.text) == ("INVALID_ARGUMENT", text)
+    else:
+        text = "cannot encode Total with content type total. Got KeyError: 'x'."
+        assert response.kind == "INTERNAL"
+        assert response.text.lower() == text.lower()
 
 
 def sums_model() -> Any:

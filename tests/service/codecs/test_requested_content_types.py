@@ -111,7 +111,12 @@ class Broken(InputCodec):
     [
         ("str", TEXT, "datetime", ': invalid data. Expected a datetime in ISO 8601, got "a".'),
         ("str", TEXT, "wide", ": invalid shape. Expected [-1], got [1,2]."),
-        ("str", TEXT, "broken", ". Got 'a'."),
+        (
+            "str",
+            TEXT,
+            "broken",
+            ": cannot encode ndarray with content type broken. Got KeyError: 'a'.",
+        ),
         (
             "datetime",
             MOMENTS,

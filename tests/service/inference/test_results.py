@@ -140,6 +140,40 @@ def test_rejects_results_that_do_not_match_metadata(
         call(returning(value, datatype, shape))
 
 
+class Unconvertible:
+    """A value like a torch tensor that requires gradients, or that is on a GPU."""
+
+    def __init__(self, error: Exception):
+        self._error = error
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise self._error
+
+
+@pytest.mark.parametrize("value", [Unconvertible, lambda error: [Unconvertible(error)]])
+@pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
+def test_a_value_that_cannot_be_an_array_is_not_an_exception_of_predict(
+    value: Any, datatype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception of __array__() names the output. The log contains no traceback of the service."""
+    error = RuntimeError("Use tensor.detach()")
+    text = 'Output "y": .* cannot convert (Unconvertible|list) to an array .RuntimeError.. Got Use'
+
+    with pytest.raises(ModelError, match=text):
+        call(returning(value(error), datatype))
+
+    assert "RuntimeError" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_a_type_error_of_another_library_has_no_advice_for_lists() -> None:
+    """The advice to pad rows is for lists of different lengths, not for a tensor on a GPU."""
+    with pytest.raises(ModelError) as caught:
+        call(returning(Unconvertible(TypeError("Use Tensor.cpu()"))))
+
+    assert str(caught.value).endswith("(TypeError). Got Use Tensor.cpu().")
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
