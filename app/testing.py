@@ -116,7 +116,7 @@ def request_of(
     declared = {tensor.name: tensor for tensor in metadata.inputs}
     if frame is not None:  # pandas reads whole numbers as integers, also for float inputs
         whole = [name for name in frame.select_dtypes("integer") if name in declared]
-        floats = {name: float for name in whole if datatype_of(declared[name].datatype).kind == "f"}
+        floats = {name: float for name in whole if datatype_of(declared[name].datatype).is_float}
         return PandasCodec.encode_request(frame.astype(floats))
     if unknown := inputs.keys() - declared.keys():
         raise InvalidInput(

@@ -121,22 +121,24 @@ def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
 
 def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return an array of `shape`. Raise InvalidInput if the field or the number of elements does not match (G3)."""
-    if datatype.contents is None:
+    if datatype.contents_field is None:
         raise InvalidInput(
             f"contents cannot represent {datatype.name}", remedy="use raw_input_contents"
         )
     values: Any = []
     for sent, values in contents.ListFields():  # noqa: B007 - at most one
-        if sent.name != datatype.contents:
+        if sent.name != datatype.contents_field:
             raise InvalidInput(
-                subject="data", expected=f"{datatype.contents} for {datatype.name}", got=sent.name
+                subject="data",
+                expected=f"{datatype.contents_field} for {datatype.name}",
+                got=sent.name,
             )
     check_count(shape, len(values))
-    if datatype.kind == "O":
+    if datatype.is_text:
         return reshape(object_array(values), shape)
     if len(values) <= FEW or not hasattr(values, "__array__"):  # protobuf before 7 has no arrays
         values = values[:]
-    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents, datatype.dtype))
+    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents_field, datatype.dtype))
     return reshape(
         array if array.dtype == datatype.dtype else cast_in_range(array, datatype), shape
     )
@@ -179,7 +181,7 @@ def write_parts(
             parts.append(
                 serialize_parameters(ModelInferRequest(id=envelope.id), envelope.parameters)
             )
-        raw = raw or any(datatype_of(tensor.datatype).contents is None for tensor in tensors)
+        raw = raw or any(datatype_of(tensor.datatype).contents_field is None for tensor in tensors)
         for tensor in tensors:
             head, datatype = (
                 tensor_head(tensor.name, tensor.datatype, tensor.data.shape),
@@ -207,14 +209,14 @@ def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
     """Return the parts of the InferTensorContents message. Raise NoBinaryForm for None."""
     if not array.size:
         return ()
-    if datatype.contents in PACKED:
-        return encode_field(PACKED[datatype.contents], to_bytes(array, datatype))
+    if datatype.contents_field in PACKED:
+        return encode_field(PACKED[datatype.contents_field], to_bytes(array, datatype))
     elements = array.ravel().tolist()
-    if datatype.kind == "O":
+    if datatype.is_text:
         elements = as_bytes(elements)
         if None in elements:
             raise NoBinaryForm
-    return (InferTensorContents(**{str(datatype.contents): elements}).SerializeToString(),)
+    return (InferTensorContents(**{str(datatype.contents_field): elements}).SerializeToString(),)
 
 
 @lru_cache(16)

@@ -21,7 +21,7 @@ from app.protocol.datatypes import (
 from app.protocol.errors import InvalidInput
 from app.protocol.tensors import Tensor
 
-BY_KIND = {(each.kind, each.dtype.itemsize): name for name, each in DATATYPES.items()}
+BY_KIND = {(each.dtype.kind, each.dtype.itemsize): name for name, each in DATATYPES.items()}
 TEXT_KINDS = "OSU"
 
 

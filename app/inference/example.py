@@ -68,7 +68,7 @@ def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
 def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
     """Return `values` as an input. In a floating-point tensor, None is NaN, like null in JSON."""
     try:
-        if datatype_of(tensor.datatype).kind == "f":
+        if datatype_of(tensor.datatype).is_float:
             with suppress(
                 InvalidInput, TypeError, ValueError
             ):  # RequestInput reports invalid values

@@ -224,7 +224,7 @@ def to_builtin(parameters: dict[str, Any]) -> dict[str, Any]:
 def to_datatype(value: Any, name: str) -> np.ndarray:
     """Convert `value` to an array of the datatype `name`. Raise InvalidInput if more than rounding is needed."""
     datatype = datatype_of(name)
-    if datatype.kind == "O":
+    if datatype.is_text:
         array = text_array(value)
         elements = array.ravel().tolist()
         encoded_elements = as_bytes(elements)
@@ -232,7 +232,7 @@ def to_datatype(value: Any, name: str) -> np.ndarray:
         return object_array(elements if is_text else encoded_elements).reshape(array.shape)
     if type(value) is np.ndarray and value.dtype == datatype.dtype and not datatype.is_bf16:
         return value
-    if datatype.kind == "f":
+    if datatype.is_float:
         value = plain_array(value)
         if value.size and value.dtype.kind in "iu":
             remedy = "use astype(float)"

@@ -77,12 +77,14 @@ def is_file(tensor: MetadataTensor) -> bool:
 
 
 def kind_of(tensor: MetadataTensor, is_cell: bool) -> str:
-    letter = datatype_of(tensor.datatype).kind
+    datatype = datatype_of(tensor.datatype)
     if is_file(tensor):
         return "file"
     if is_cell or set(tensor.shape) <= {1}:
-        return {"b": "switch", "O": "text"}.get(letter, "number")
-    return "lines" if letter == "O" and len(tensor.shape) == 1 else "grid"
+        if datatype.is_boolean:
+            return "switch"
+        return "text" if datatype.is_text else "number"
+    return "lines" if datatype.is_text and len(tensor.shape) == 1 else "grid"
 
 
 def initial_text(kind: str, tensor: MetadataTensor, example: dict[str, Any] | None) -> str:

@@ -14,18 +14,16 @@ from app.protocol.metadata import MetadataTensor, ModelMetadata
 
 TEMPLATE = Path(__file__).parent / "openapi.json"
 MODEL, VERSION = "/v2/models/{name}", "/versions/{version}"
-# Schemas of an element, by content type or by kind of datatype.
+# Schemas of an element: of BYTES by content type, and of the other datatypes.
 TEXTS: dict[str | None, JsonObject] = {
     "base64": {"type": "string", "contentEncoding": "base64"},
     "bytes": {"type": "string", "contentEncoding": "base64"},
     "datetime": {"type": ["string", "null"], "description": "ISO 8601"},
     "pd_json": {"type": ["string", "null"], "contentMediaType": "application/json"},
 }
-ELEMENTS: dict[str, JsonObject] = {
-    "O": {"type": ["string", "null"]},
-    "f": {"type": ["number", "null"], "description": "null means NaN"},
-    "b": {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1},
-}
+TEXT: JsonObject = {"type": ["string", "null"]}
+FLOAT: JsonObject = {"type": ["number", "null"], "description": "null means NaN"}
+BOOLEAN: JsonObject = {"type": ["boolean", "integer"], "minimum": 0, "maximum": 1}
 PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {"content_type": {"type": ["string", "null"]}},
@@ -166,7 +164,11 @@ def shape_schema(declared: Sequence[int], ranks: tuple[int, int]) -> JsonObject:
 
 def element_schema(tensor: MetadataTensor) -> JsonObject:
     datatype = datatype_of(tensor.datatype)
-    if datatype.kind in "iu":
+    if datatype.is_integer:
         limits = np.iinfo(datatype.dtype)
         return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
-    return TEXTS.get(tensor.content_type, ELEMENTS[datatype.kind])
+    if datatype.is_float:
+        return FLOAT
+    if datatype.is_boolean:
+        return BOOLEAN
+    return TEXTS.get(tensor.content_type, TEXT)

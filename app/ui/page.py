@@ -65,7 +65,7 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
             **asdict(field.tensor),
             "raw": field.tensor.content_type == "bytes",
             "kind": field.kind,
-            "contents": datatype_of(field.tensor.datatype).contents,
+            "contents": datatype_of(field.tensor.datatype).contents_field,
             "example": values.get(field.tensor.name, []) if field.kind == "file" else [],
         }
         for field in fields

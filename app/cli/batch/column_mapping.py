@@ -148,9 +148,9 @@ def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
 def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     """Convert numbers, or text with numbers, to the datatype of the tensor. A missing float is NaN."""
     datatype = datatype_of(tensor.datatype)
-    is_float = datatype.kind == "f"
+    is_float = datatype.is_float
     target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
-    if datatype.kind == "b" and not pa.types.is_boolean(values.type):
+    if datatype.is_boolean and not pa.types.is_boolean(values.type):
         values = values.cast(pa.string())  # the text form accepts only 0 and 1 as booleans
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text:
