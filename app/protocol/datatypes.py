@@ -126,20 +126,25 @@ def datatype_of(name: Any) -> Datatype:
 # Shapes
 
 
-def check_shape(shape: Any, format_got: Callable[[object], str] = format_value) -> Shape:
-    """Return a list of integers ≥ 0 (R9). Raise InvalidInput for another value, formatted with `format_got`."""
+def check_shape(
+    shape: Any, format_got: Callable[[object], str] = format_value, remedy: str = ""
+) -> Shape:
+    """Return a list of integers ≥ 0 (R9).
+
+    Raise InvalidInput for another value, which `format_got` formats for the message, with the `remedy`.
+    """
     if not isinstance(shape, (list, tuple)):
-        raise InvalidInput(subject="shape", expected="a list of integers", got=format_got(shape))
+        raise _invalid_shape("a list of integers", format_got(shape), remedy)
     if len(shape) > MAX_RANK:
-        raise InvalidInput(
-            subject="shape", expected=f"at most {MAX_RANK} dimensions", got=len(shape)
-        )
+        raise _invalid_shape(f"at most {MAX_RANK} dimensions", len(shape), remedy)
     for dimension in shape:
         if type(dimension) is not int or dimension < 0:
-            raise InvalidInput(
-                subject="shape", expected="integers of at least 0", got=format_got(dimension)
-            )
+            raise _invalid_shape("integers of at least 0", format_got(dimension), remedy)
     return shape
+
+
+def _invalid_shape(expected: str, got: object, remedy: str) -> InvalidInput:
+    return InvalidInput(subject="shape", expected=expected, got=got, remedy=remedy)
 
 
 def check_count(shape: Shape, count: int) -> None:

@@ -81,10 +81,17 @@ class InferenceError(Exception):
         return ": ".join([*path, problem])
 
     def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
-        """Prepend `kind "name"` to the subject. The log contains the name only if METADATA declares it."""
-        full = kind if name is None else f'{kind} "{name}"'
-        self.path.insert(0, (full, full if is_declared else kind))
-        return self
+        """Return a copy whose subject begins with `kind "name"`: `invalid shape` becomes `Input "x": invalid shape`.
+
+        Each caller adds the part of the request that it knows. The log contains the name only if METADATA declares it.
+        """
+        client_text = kind if name is None else f'{kind} "{name}"'
+        log_text = client_text if is_declared else kind
+        # Not copy.copy(), which calls __init__() of subclasses in predict.py with unknown parameters.
+        error = type(self).__new__(type(self), *self.args)
+        error.__dict__.update(self.__dict__)
+        error.path = [(client_text, log_text), *self.path]
+        return error
 
 
 class Unauthenticated(InferenceError): ...

@@ -34,12 +34,8 @@ class MetadataTensor:
     def __post_init__(self) -> None:
         try:
             datatype_of(self.datatype)
-            is_list = isinstance(self.shape, list | tuple)
-            check_shape(
-                [0 if each == -1 else each for each in self.shape] if is_list else self.shape, repr
-            )
+            _check_declared_shape(self.shape)
         except InvalidInput as error:
-            error.remedy = "use -1 for a variable dimension" if error.subject == "shape" else ""
             raise ConfigurationError(str(error.about("METADATA, tensor", self.name))) from None
         self.shape = list(self.shape)
 
@@ -60,6 +56,14 @@ class MetadataTensor:
         """Return the JSON object of the tensor in the model configuration (T1)."""
         triton_name = "STRING" if self.datatype == "BYTES" else self.datatype
         return {"name": self.name, "data_type": f"TYPE_{triton_name}", "dims": self.shape}
+
+
+def _check_declared_shape(shape: Any) -> None:
+    """Raise InvalidInput unless `shape` is a list of integers of at least -1."""
+    sizes = shape
+    if isinstance(shape, list | tuple):
+        sizes = [0 if size == -1 else size for size in shape]
+    check_shape(sizes, repr, remedy="use -1 for a variable dimension")
 
 
 @dataclass(slots=True)

@@ -70,9 +70,10 @@ def _read_object(payload: Any, members: Sequence[Member], subject: str = "") -> 
         except InvalidRequest as error:
             errors += error.errors
         except InvalidInput as error:
-            if not error.path:  # the check does not know the name of the member
-                error.about(name)
-            errors.append(error)
+            if error.path:
+                errors.append(error)
+            else:  # the check does not know the name of the member
+                errors.append(error.about(name))
 
     if errors:
         raise InvalidRequest(errors)
@@ -116,10 +117,9 @@ def _read_tensors(
             name = tensor.get("name") if isinstance(tensor, dict) else None
             for tensor_error in error.errors:
                 if isinstance(name, str):
-                    tensor_error.about(kind, name)
+                    errors.append(tensor_error.about(kind, name))
                 else:
-                    tensor_error.about(f"{kind}s[{index}]")
-            errors += error.errors
+                    errors.append(tensor_error.about(f"{kind}s[{index}]"))
             invalid_tensors += 1
             if invalid_tensors == MAX_ERRORS:
                 break
