@@ -210,7 +210,7 @@ def _decode(tensor: Tensor, codec: Any) -> Any:
     except InferenceError as error:
         raise error.about(tensor.kind, tensor.name) from None
     except Exception as error:  # a codec of the project can raise any exception
-        raise _decoding_error(codec, error).about(tensor.kind, tensor.name) from error
+        raise decoding_error(codec, error).about(tensor.kind, tensor.name) from error
 
 
 def decode_request(request: InferenceRequest, content_type: Any) -> Any:
@@ -221,10 +221,11 @@ def decode_request(request: InferenceRequest, content_type: Any) -> Any:
     except InferenceError:
         raise
     except Exception as error:  # a codec of the project can raise any exception
-        raise _decoding_error(codec, error) from error
+        raise decoding_error(codec, error) from error
 
 
-def _decoding_error(codec: Any, error: Exception) -> InvalidInput:
+def decoding_error(codec: Any, error: Exception) -> InvalidInput:
+    """Return the error for data whose codec raises `error`, which is not an InferenceError."""
     return InvalidInput(
         f"invalid data for content type {codec.ContentType}",
         got=f"{type(error).__name__}: {error}",

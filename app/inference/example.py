@@ -17,14 +17,12 @@ from app.protocol.json_tensors import to_json
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 from app.protocol.tensors import RequestInput, Tensor
 
-# Sample values by content type, and by datatype for other content types.
-EXAMPLES: dict[str | None, Any] = {
+# Sample values of BYTES by content type. Other content types have "text".
+SAMPLE_TEXTS = {
     "datetime": "2024-01-31T12:00:00",
     "base64": "dGV4dA==",
     "bytes": "dGV4dA==",
     "pd_json": '"text"',
-    "BOOL": True,
-    "BYTES": "text",
 }
 # Longer commands are hard to read. Linux limits an argument to 128 KiB.
 MAX_BODY = 2**11
@@ -49,59 +47,76 @@ def make_example(metadata: ModelMetadata, given: Mapping[str, Any] | None = None
 
 def sample(tensor: MetadataTensor) -> np.ndarray:
     """Return an array of sample values, in which variable dimensions are 1."""
-    shape = [abs(dimension) for dimension in tensor.shape]
-    value = EXAMPLES.get(tensor.content_type, EXAMPLES.get(tensor.datatype, 1))
-    return np.full(shape, value, datatype_of(tensor.datatype).dtype)
+    shape = [abs(size) for size in tensor.shape]
+    datatype = datatype_of(tensor.datatype)
+    value: Any = 1
+    if datatype.is_text:
+        value = SAMPLE_TEXTS.get(tensor.content_type or "", "text")
+    elif datatype.is_boolean:
+        value = True
+    return np.full(shape, value, datatype.dtype)
 
 
 def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
-    made = make_input(tensor, values)
-    try:  # orjson writes FP32 with the fewest digits
-        data = json.loads(
-            write_json(to_json(made.wire_data(is_binary=False), datatype_of(tensor.datatype)))
-        )
-    except InvalidInput:  # JSON cannot represent bytes that are not UTF-8
+    """Return the JSON object of an input. If JSON cannot represent the values, use sample values."""
+    example = make_input(tensor, values)
+    array = example.wire_data(is_binary=False)
+    try:
+        json_text = write_json(to_json(array, datatype_of(tensor.datatype)))
+    except InvalidInput:  # bytes that are not UTF-8, or infinity
         return to_json_input(tensor, sample(tensor))
-    return {"name": tensor.name, "shape": made.shape, "datatype": tensor.datatype, "data": data}
+    return {
+        "name": tensor.name,
+        "shape": example.shape,
+        "datatype": tensor.datatype,
+        "data": json.loads(json_text),  # orjson writes FP32 with the fewest digits
+    }
 
 
 def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
     """Return `values` as an input. In a floating-point tensor, None is NaN, like null in JSON."""
+    if datatype_of(tensor.datatype).is_float:
+        values = _none_to_nan(values)
     try:
-        if datatype_of(tensor.datatype).is_float:
-            with suppress(
-                InvalidInput, TypeError, ValueError
-            ):  # RequestInput reports invalid values
-                array = plain_array(values)
-                values = array.astype(np.float64) if array.dtype.kind == "O" else values
-        made = RequestInput(tensor.name, tensor.datatype, data=values)
+        example = RequestInput(tensor.name, tensor.datatype, data=values)
     except InvalidInput as error:
         raise error.about("input", tensor.name, is_declared=True) from None
-    apply_declarations([made], [tensor])
-    return made
+    apply_declarations([example], [tensor])
+    return example
+
+
+def _none_to_nan(values: Any) -> Any:
+    """Return an array of floats if `values` contain None. Return values that are not numbers unchanged."""
+    with suppress(InvalidInput, TypeError, ValueError):  # RequestInput reports invalid values
+        array = plain_array(values)
+        if array.dtype.kind == "O":
+            return array.astype(np.float64)
+    return values
 
 
 def apply_declarations(tensors: Iterable[Tensor], declared: Iterable[MetadataTensor]) -> None:
     """Add the declared content types and missing values, so that every form has the same meaning (C12, C13)."""
-    by_name = {each.name: each for each in declared}
+    declarations = {declaration.name: declaration for declaration in declared}
     for tensor in tensors:
-        if found := by_name.get(tensor.name):
-            tensor.parameters = Parameters({**found.parameters, **tensor.parameters})
-            tensor.missing = found.missing
+        declaration = declarations.get(tensor.name)
+        if declaration is not None:
+            tensor.parameters = Parameters({**declaration.parameters, **tensor.parameters})
+            tensor.missing = declaration.missing
 
 
 def curl_command(request: dict[str, Any], url: str, settings: Settings) -> str:
     """Return a curl command that sends `request` to the model at `url`. It reads a long request from a file."""
-    options = {
-        "--insecure ": settings.tls_cert_file,  # the certificate does not match the local address
-        "--cert CLIENT.crt --key CLIENT.key ": settings.tls_client_ca_file,
-        '-H "Authorization: Bearer $API_KEY" ': settings.api_keys_file,
-    }
-    needed = "".join(option for option, setting in options.items() if setting)
+    options = ""
+    if settings.tls_cert_file:
+        options += "--insecure "  # the certificate does not match the local address
+    if settings.tls_client_ca_file:
+        options += "--cert CLIENT.crt --key CLIENT.key "
+    if settings.api_keys_file:
+        options += '-H "Authorization: Bearer $API_KEY" '
+
     body = write_json(request).decode()
-    source = (
-        shlex.quote(body)
-        if len(body) <= MAX_BODY
-        else f"@request.json  # {url}/docs/openapi.json has an example"
-    )
-    return f"curl {needed}{shlex.quote(f'{url}/infer')} -d {source}"
+    if len(body) <= MAX_BODY:
+        data = shlex.quote(body)
+    else:
+        data = f"@request.json  # {url}/docs/openapi.json has an example"
+    return f"curl {options}{shlex.quote(f'{url}/infer')} -d {data}"

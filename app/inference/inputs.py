@@ -17,27 +17,28 @@ Declared = Mapping[str, MetadataTensor]
 def match_inputs(request: InferenceRequest, declared: Declared) -> dict[str, RequestInput]:
     """Return the request's inputs by name, each in its declared rank (R15).
 
-    Raise InvalidInput if an input is unknown, duplicate, or missing and not optional, or if its datatype, rank
-    or fixed dimensions differ from the declaration.
+    Raise InvalidInput if an input is unknown, duplicate, or missing and not optional, or if its
+    datatype, rank or fixed dimensions differ from the declaration.
     """
     matched: dict[str, RequestInput] = {}
-    for sent in request.inputs:
-        tensor = declared.get(sent.name)
-        if tensor is None:
+    for tensor in request.inputs:
+        declaration = declared.get(tensor.name)
+        if declaration is None:
             raise InvalidInput(
-                "unknown input", expected=join_names(declared), got=format_value(sent.name)
+                "unknown input", expected=join_names(declared), got=format_value(tensor.name)
             )
-        if sent.name in matched:
-            raise InvalidInput("sent twice").about("input", sent.name, is_declared=True)
-        matched[sent.name] = match_input(sent, tensor)
+        if tensor.name in matched:
+            raise InvalidInput("sent twice").about("input", tensor.name, is_declared=True)
+        matched[tensor.name] = _match_input(tensor, declaration)
+
     if len(matched) < len(declared):
-        for tensor in declared.values():
-            if tensor.name not in matched and not tensor.optional:
-                raise missing_input(tensor.name, declared, matched)
+        for declaration in declared.values():
+            if declaration.name not in matched and not declaration.optional:
+                raise _missing_input(declaration.name, declared, matched)
     return matched
 
 
-def missing_input(
+def _missing_input(
     name: str, declared: Declared, matched: Mapping[str, RequestInput]
 ) -> InvalidInput:
     """Return the error for an input that is missing and not optional."""
@@ -49,39 +50,47 @@ def missing_input(
     return error.about("input", name, is_declared=True)
 
 
-def match_input(sent: RequestInput, tensor: MetadataTensor) -> RequestInput:
-    if sent.datatype != tensor.datatype:
-        error = InvalidInput(subject="datatype", expected=tensor.datatype, got=sent.datatype)
-        raise error.about("input", sent.name, is_declared=True)
-    array = match_rank(sent.data, tensor.shape)
-    if not matches_shape(array.shape, tensor.shape):
+def _match_input(tensor: RequestInput, declared: MetadataTensor) -> RequestInput:
+    """Return the input in its declared rank, with the declared missing value (C13)."""
+    if tensor.datatype != declared.datatype:
+        error = InvalidInput(subject="datatype", expected=declared.datatype, got=tensor.datatype)
+        raise error.about("input", tensor.name, is_declared=True)
+    array = match_rank(tensor.data, declared.shape)
+    if not matches_shape(array.shape, declared.shape):
         error = InvalidInput(
-            subject="shape", expected=format_shape(tensor.shape), got=format_shape(sent.shape)
+            subject="shape",
+            expected=format_shape(declared.shape),
+            got=format_shape(tensor.shape),
         )
-        raise error.about("input", sent.name, is_declared=True)
-    sent = (
-        sent
-        if array is sent.data
-        else RequestInput.of(sent.name, sent.datatype, array, sent.parameters)
-    )
-    sent.missing = tensor.missing
-    return sent
+        raise error.about("input", tensor.name, is_declared=True)
+
+    if array is not tensor.data:  # predict() can take the request itself, which keeps its rank
+        tensor = RequestInput.of(tensor.name, tensor.datatype, array, tensor.parameters)
+    tensor.missing = declared.missing
+    return tensor
 
 
 def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:
-    """Convert a vector [N] to a column [N,1] or vice versa if that is declared (R15). Return other arrays unchanged."""
+    """Convert a vector [N] to a column [N,1] or vice versa if that is declared (R15).
+
+    Return `array` itself if no conversion is necessary or possible.
+    """
     if array.ndim == len(declared):
         return array
-    if len(declared) == 1 and array.ndim == 2 and array.shape[1] == 1:
+    is_declared_vector = len(declared) == 1
+    if is_declared_vector and array.ndim == 2 and array.shape[1] == 1:
         return array.reshape(-1)
-    is_column = len(declared) == 2 and declared[1] == 1
-    return array.reshape(-1, 1) if is_column and array.ndim == 1 else array
+    is_declared_column = len(declared) == 2 and declared[1] == 1
+    if is_declared_column and array.ndim == 1:
+        return array.reshape(-1, 1)
+    return array
 
 
 def matches_shape(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Return True if the ranks are equal, and each dimension that is declared as fixed."""
     if len(shape) != len(declared):
         return False
-    for got, expected in zip(shape, declared):  # noqa: B905, SIM110 - equal lengths; any() is slower
-        if expected != got and expected != -1:
+    for size, declared_size in zip(shape, declared):  # noqa: B905 - equal lengths; any() is slower
+        if declared_size != size and declared_size != -1:
             return False
     return True

@@ -29,7 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 class ModelAdapter:
-    """METADATA, load() and predict() of one module. Raise ConfigurationError if they are inconsistent."""
+    """METADATA, load() and predict() of one module. Raise ConfigurationError if they are inconsistent.
+
+    - metadata: METADATA, with the inputs that are optional because of predict()'s default values.
+    - inputs, outputs: the declared tensors by name.
+    - example: EXAMPLE, or None if the module does not define it.
+    - check_health: is_healthy(), or None if the module does not define it.
+    - reads_parameters: True if predict() can read the parameters of the request.
+    """
 
     def __init__(self, module: Any):
         for name in ("METADATA", "load", "predict"):
@@ -39,23 +46,28 @@ class ModelAdapter:
                 )
         check_metadata(module.METADATA)
         check_functions(module)
-        self.load: Callable[[], Any] = module.load
-        self._predict: Callable[..., Any] = module.predict
-        self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
-        self.check_health: Any = getattr(module, "is_healthy", None)
-        self.unload: Any = getattr(module, "unload", lambda model: None)
         with with_location(module.predict):
             self._signature = read_signature(module.predict)
             self._binder, self.metadata = bind_signature(self._signature, module.METADATA)
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
         self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
+
+        self._predict: Callable[..., Any] = module.predict
+        self.load: Callable[[], Any] = module.load
+        self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
+        self.check_health: Any = getattr(module, "is_healthy", None)
+        self.unload: Any = getattr(module, "unload", lambda model: None)
         self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
-        self._example = self._read_example(self.example) if self.example is not None else None
-        custom = self.metadata.content_type
-        self._codec: Any = (
-            find_request_codec(custom) if custom is not None and custom not in SHIPPED else None
-        )
-        self.reads_parameters = bool(self._codec) or self._signature.reads_parameters
+        self._example_request: InferenceRequest | None = None
+        if self.example is not None:
+            self._example_request = self._read_example(self.example)
+
+        # The request codec of the project, which encodes predict()'s result (C10).
+        self._codec: Any = None
+        content_type = self.metadata.content_type
+        if content_type is not None and content_type not in SHIPPED:
+            self._codec = find_request_codec(content_type)
+        self.reads_parameters = self._codec is not None or self._signature.reads_parameters
 
     def __call__(
         self, model: Any, request: InferenceRequest
@@ -68,14 +80,15 @@ class ModelAdapter:
         contexts = current_contexts.get() or (RequestContext(INFER),)
         arguments = self._binder.bind(request, self.match_inputs(request), contexts)
         try:
-            values, parameters = self._read_result(self._predict(model, **arguments))
+            result = self._predict(model, **arguments)
+            values, parameters = self._read_result(result)
             for context in contexts:
                 if context.response_parameters:
                     context.response_parameters = to_builtin(dict(context.response_parameters))
-            wanted = {
+            requested = {
                 output.name: output.parameters.get("content_type") for output in request.outputs
             }
-            return match_outputs(values, self.outputs, wanted), parameters
+            return match_outputs(values, self.outputs, requested), parameters
         except ModelError as error:
             logger.error("%s", error.log_text())
             raise
@@ -102,30 +115,39 @@ class ModelAdapter:
         """
         if self._warm_up is not None:
             self._warm_up(model)
-            return
-        if self._example is None and any(
-            tensor.datatype == "BYTES" for tensor in self.metadata.inputs
-        ):
+        elif self._example_request is not None:
+            self._check_result(self._call(model, self._example_request))
+        else:
+            self._warm_up_with_ones(model)
+
+    def _warm_up_with_ones(self, model: Any) -> None:
+        if any(tensor.datatype == "BYTES" for tensor in self.metadata.inputs):
             logger.warning(
                 "Warm-up skipped, because an input is text. Define EXAMPLE or warm_up(model)."
             )
             return
-        request = self._example or InferenceRequest(
-            [make_input(each, sample(each)) for each in self.metadata.inputs]
+        request = InferenceRequest(
+            [make_input(tensor, sample(tensor)) for tensor in self.metadata.inputs]
         )
         try:
-            inputs = self.match_inputs(request)
-            arguments = self._binder.bind(request, inputs, [RequestContext(INFER)])
-            result = self._predict(model, **arguments)
+            result = self._call(model, request)
         except BaseException as error:
-            if self._example is not None:
-                raise
             logger.warning(
                 "Warm-up call with ones failed: %s. Define EXAMPLE or warm_up(model).",
                 format_error(error),
             )
-        else:
-            match_outputs(self._read_result(result)[0], self.outputs, {})
+            return
+        self._check_result(result)
+
+    def _call(self, model: Any, request: InferenceRequest) -> Any:
+        """Call predict() outside a request of a client. Return its result. Exceptions propagate."""
+        inputs = self.match_inputs(request)
+        return self._predict(model, **self._binder.bind(request, inputs, [RequestContext(INFER)]))
+
+    def _check_result(self, result: Any) -> None:
+        """Raise ModelError if predict()'s result does not match METADATA."""
+        values, _ = self._read_result(result)
+        match_outputs(values, self.outputs, {})
 
     def _read_example(self, example: Any) -> InferenceRequest:
         """Return EXAMPLE as a request. Raise ConfigurationError if it does not match METADATA."""
@@ -134,7 +156,8 @@ class ModelAdapter:
                 raise InvalidInput(
                     expected="a dict of values by input name", got=type(example).__name__
                 )
-            if unknown := example.keys() - self.inputs.keys():
+            unknown = example.keys() - self.inputs.keys()
+            if unknown:
                 raise InvalidInput(
                     "unknown input", expected=join_names(self.inputs), got=join_names(unknown)
                 )
@@ -147,7 +170,10 @@ class ModelAdapter:
         return request
 
     def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values of predict()'s result by output name, and the parameters of the response."""
+        """Return the values of predict()'s result by output name, and the parameters of the response.
+
+        Raise ModelError if the outputs of the result have no names, or if a name occurs twice.
+        """
         if result is None:
             raise ModelError(
                 "predict() returned None", remedy=f"return a dict with {join_names(self.outputs)}"
@@ -157,20 +183,11 @@ class ModelAdapter:
         if self._codec is not None:
             result = self._encode_with_codec(result)
         if isinstance(result, InferenceResponse):
-            pairs, parameters = (
-                [(each.name, each) for each in result.outputs],
-                to_builtin(result.parameters),
-            )
-        elif is_frame(result):
-            pairs, parameters = list(result.items()), {"content_type": "pd"}
-        else:
-            return self._outputs_by_position(result), {}
-        outputs = dict(pairs)
-        if len(outputs) < len(pairs):
-            raise ModelError(
-                f"predict() returned an output twice: {join_names(name for name, _ in pairs)}."
-            )
-        return outputs, parameters
+            outputs = [(output.name, output) for output in result.outputs]
+            return _unique_names(outputs), to_builtin(result.parameters)
+        if is_frame(result):
+            return _unique_names(list(result.items())), {"content_type": "pd"}
+        return self._outputs_by_position(result), {}
 
     def _encode_with_codec(self, result: Any) -> Any:
         """Return the response that the project's request codec makes, or `result` if that is not of its type."""
@@ -190,8 +207,17 @@ class ModelAdapter:
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
             got = "a list (one value)" if isinstance(result, list) else f"{len(values)} value(s)"
-            remedy = f"return a tuple, or a dict with {join_names(self.outputs)}"
             raise ModelError(
-                f"predict() returned {got} for {len(self.outputs)} outputs", remedy=remedy
+                f"predict() returned {got} for {len(self.outputs)} outputs",
+                remedy=f"return a tuple, or a dict with {join_names(self.outputs)}",
             )
         return dict(zip(self.outputs, values, strict=True))
+
+
+def _unique_names(outputs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the outputs by name. Raise ModelError if a name occurs twice."""
+    by_name = dict(outputs)
+    if len(by_name) < len(outputs):
+        names = join_names(name for name, _ in outputs)
+        raise ModelError(f"predict() returned an output twice: {names}.")
+    return by_name
