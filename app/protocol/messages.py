@@ -31,7 +31,7 @@ class Message:
     """Conversion of requests and responses to JSON and to HTTP bodies, and back."""
 
     __slots__ = ()
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # the noun in error messages
     to_http: ClassVar[Callable[..., HttpMessage]]
 
     def convert(self, name: str) -> None:
@@ -70,9 +70,13 @@ class Message:
         return self.to_json().decode()
 
     # Names in MLServer's types, which are pydantic models.
-    parse_raw, model_validate_json = from_http, from_http
-    parse_obj, model_validate = from_dict, from_dict
-    dict, model_dump, model_dump_json = to_dict, to_dict, json
+    parse_raw = from_http
+    model_validate_json = from_http
+    parse_obj = from_dict
+    model_validate = from_dict
+    dict = to_dict
+    model_dump = to_dict
+    model_dump_json = json
 
 
 @dataclass(slots=True)
@@ -90,7 +94,8 @@ class InferenceRequest(Message):
     def __post_init__(self) -> None:
         self.convert("inputs")
         self.convert("outputs")
-        self.outputs, self.parameters = self.outputs or [], to_parameters(self.parameters)
+        self.outputs = self.outputs or []
+        self.parameters = to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
@@ -115,7 +120,8 @@ class InferenceResponse(Message):
         if self.error is not None:
             raise InferenceError(str(self.error))
         self.convert("outputs")
-        self.model_name, self.parameters = self.model_name or "", to_parameters(self.parameters)
+        self.model_name = self.model_name or ""
+        self.parameters = to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
         """Return the body and its headers. `binary` selects the outputs in binary form: all, none, or by name."""

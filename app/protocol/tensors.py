@@ -29,6 +29,7 @@ class Tensor:
     """
 
     __slots__ = ("data", "datatype", "missing", "name", "parameters")
+    # The noun in error messages, as in `Input "x": invalid shape`.
     kind = "tensor"
 
     def __init__(
@@ -41,14 +42,19 @@ class Tensor:
         missing: str | None = None,
     ):
         if data is ...:
-            remedy = "use data=..., because the third argument is the shape"
-            raise InvalidInput("missing data", remedy=remedy).about(self.kind, name)
+            error = InvalidInput(
+                "missing data", remedy="use data=..., because the third argument is the shape"
+            )
+            raise error.about(self.kind, name)
         array = as_array(data, datatype_of(datatype))
         if shape is not None and array.shape != tuple(shape):
             check_count(check_shape(shape), array.size)
             array = reshape(array, shape)
-        self.name, self.datatype, self.data, self.missing = name, datatype, array, missing
+        self.name = name
+        self.datatype = datatype
+        self.data = array
         self.parameters: JsonObject = to_parameters(parameters)
+        self.missing = missing
 
     @classmethod
     def of(
@@ -61,35 +67,33 @@ class Tensor:
     ) -> Self:
         """Create a tensor without validation. `array` must have the dtype of `datatype`."""
         tensor = cls.__new__(cls)
-        tensor.name, tensor.datatype, tensor.data, tensor.parameters = (
-            name,
-            datatype,
-            array,
-            parameters,
-        )
+        tensor.name = name
+        tensor.datatype = datatype
+        tensor.data = array
+        tensor.parameters = parameters
         tensor.missing = missing
         return tensor
 
     def elements(self) -> list[Any]:
         """Return the elements in row-major order, with None for missing values (C13)."""
         elements: list[Any] = self.data.ravel().tolist()
-        gaps = () if self.missing is None else (self.missing, self.missing.encode())
-        return [None if each in gaps else each for each in elements] if gaps else elements
+        if self.missing is None:
+            return elements
+        missing_values = (self.missing, self.missing.encode())
+        return [None if element in missing_values else element for element in elements]
 
     def wire_data(self, is_binary: bool) -> np.ndarray:
         """Return the array in binary or JSON form, which differ for content type `bytes` (C12) and for null (C13)."""
-        is_raw = self.datatype == "BYTES" and self.parameters.get("content_type") == RAW
-        if self.missing is None and not is_raw:
+        is_base64_in_json = self.datatype == "BYTES" and self.parameters.get("content_type") == RAW
+        if self.missing is None and not is_base64_in_json:
             return self.data
+
         elements = self.elements()
-        if is_raw and is_binary:
-            elements = [from_base64(each) if isinstance(each, str) else each for each in elements]
-        elif is_raw:
-            elements = [
-                b64encode(each).decode() if isinstance(each, bytes) else each for each in elements
-            ]
+        if is_base64_in_json:
+            convert = _from_base64_text if is_binary else _to_base64_text
+            elements = [convert(element) for element in elements]
         if is_binary:
-            elements = [self.missing if each is None else each for each in elements]
+            elements = [self.missing if element is None else element for element in elements]
         return object_array(elements).reshape(self.data.shape)
 
     @property
@@ -112,3 +116,17 @@ class ResponseOutput(Tensor):
 
     __slots__ = ()
     kind = "output"
+
+
+def _to_base64_text(element: Any) -> Any:
+    """Return bytes as base64 text. Other elements are base64 text already, or None."""
+    if isinstance(element, bytes):
+        return b64encode(element).decode()
+    return element
+
+
+def _from_base64_text(element: Any) -> Any:
+    """Return the bytes of base64 text. Other elements are bytes already, or None."""
+    if isinstance(element, str):
+        return from_base64(element)
+    return element
