@@ -10,7 +10,7 @@ from app.codecs import (
     register_input_codec,
     register_request_codec,
 )
-from app.config.settings import read_settings
+from app.config.settings import Settings, active_settings
 from app.inference.request_context import RequestContext
 from app.protocol.envelope import Parameters
 from app.protocol.errors import (
@@ -54,6 +54,17 @@ __all__ = [
 ]
 
 
+def read_settings() -> Settings:
+    """Return the settings of this service. Without an application, read the environment.
+
+    Raise ConfigurationError if a variable is invalid.
+    """
+    return active_settings()
+
+
 def model_file(name: str) -> Path:
-    """Return the path of a file in MODEL_DIR (default: model/). Raise ConfigurationError if it is missing."""
-    return read_settings().model_file(name)
+    """Return the path of a file in MODEL_DIR (default: model/).
+
+    Raise ConfigurationError if it is missing.
+    """
+    return active_settings().model_file(name)

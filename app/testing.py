@@ -32,7 +32,6 @@ from app.inference.example import apply_declarations, make_input
 from app.protocol.datatypes import datatype_of
 from app.protocol.errors import InferenceError, InvalidInput, NoBinaryForm, join_names
 from grpc_service import client
-from grpc_service.server import Server
 
 # REST with JSON, REST with binary tensors, gRPC.
 FORMS = ("json", "binary", "grpc")
@@ -54,13 +53,13 @@ def serve(
     settings = replace(settings or read_settings(), host="127.0.0.1", grpc_port=0)
     app = create_app(settings, module)
     service = app.extensions["service"]
-    server = Server(service.plane, settings, service.metrics.statistics)
+    server = service.make_grpc_server(reuse_port=False)
     server.start()
     try:
         with grpc.insecure_channel(
             f"127.0.0.1:{server.port}", [("grpc.max_receive_message_length", -1)]
         ) as channel:
-            yield partial(infer_in_all_forms, app, channel, service.plane.metadata(), forms)
+            yield partial(infer_in_all_forms, app, channel, service.info.metadata, forms)
     finally:
         server.close(settings.shutdown_timeout_seconds)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from app.config.environment import log_environment
 from app.config.resources import configure_malloc, limit_library_threads
-from app.config.settings import Settings, read_settings
+from app.config.settings import read_settings, use_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from app.inference.data_plane import DataPlane
+    from app.service import Service
     from grpc_service.server import Server
 
 logger = logging.getLogger("grpc_service")
@@ -33,33 +33,36 @@ def main() -> None:
     log.handler.start()
     log_environment(settings)
     limit_library_threads(1)
-    # Import now: grpcio reads its log level and NumPy's libraries read their number of threads on import.
-    from app.inference.data_plane import DataPlane, import_owner_file
+    # Import now: on import, grpcio reads its log level, and NumPy's libraries their number of threads.
+    from app.inference.owner_files import import_owner_file
     from app.observability.access_log import AccessLog
     from app.observability.capture import Capture
-    from app.observability.observer_queue import ObserverQueue
-    from app.observability.statistics import Statistics
-    from app.observability.tracing import make_spans
-    from grpc_service.server import Server
+    from app.service import Service
 
+    use_settings(settings)
     try:
-        plane = DataPlane(import_owner_file("predict"), settings, ObserverQueue(), make_spans)
+        service = Service(settings, import_owner_file("predict"))
     except ConfigurationError as error:
         exit_with_error(error, "The application cannot be imported", 4)
-    statistics = Statistics(plane)
     captures = [Capture(settings)] if settings.capture_dir else []
-    plane.observer_queue.start(statistics.observe, AccessLog(settings.log_format), *captures)
-    serve(plane, Server(plane, settings, statistics), settings)
-    plane.close()
+    service.start_observers(AccessLog(settings.log_format), *captures)
+    serve(service, service.make_grpc_server(reuse_port=False))
+    service.close()
     # Exit after one second, because Python would wait for running threads of the model.
     timer = threading.Timer(1, os._exit, [0])
     timer.daemon = True
     timer.start()
 
 
-def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
-    """Load the model and serve until SIGTERM or SIGINT. Exit with status 3 if load() or the warm-up fails."""
+def serve(service: Service, server: Server) -> None:
+    """Load the model and serve until SIGTERM or SIGINT.
+
+    Exit with status 3 if load() or the warm-up fails.
+    """
+    settings = service.settings
     server.start()
+    # What the load thread and the signal handlers report: None when the model is ready, an
+    # exception if it failed to load, or the number of a signal.
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: events.put(received))
@@ -69,9 +72,8 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
 
     def load() -> None:
         try:
-            plane.load()
-            plane.warm_up()
-            plane.start_health_check(server.report_ready)
+            service.load()
+            service.start_health_check(server.report_ready)
             events.put(None)
         except BaseException as error:
             events.put(error)
@@ -79,16 +81,18 @@ def serve(plane: DataPlane, server: Server, settings: Settings) -> None:
     threading.Thread(target=load, daemon=True).start()
     event = events.get()
     if isinstance(event, BaseException):
-        exit_with_error(event, "Warm-up failed" if plane.is_loaded else "load() failed", 3)
+        is_loading = service.model.load_seconds == 0.0
+        exit_with_error(event, "load() failed" if is_loading else "Warm-up failed", 3)
     if event is None:
-        server.report_ready(plane.is_ready)
-        logger.info(
-            "%s is ready on %s", plane.metadata().name, settings.address(settings.grpc_port)
-        )
+        server.report_ready(service.is_ready)
+        name = service.info.metadata.name
+        logger.info("%s is ready on %s", name, settings.address(settings.grpc_port))
         event = events.get()
-    plane.is_stopping = True
+
+    service.model.stop()
     server.report_stopping()
-    time.sleep(settings.shutdown_delay_seconds if event == signal.SIGTERM and plane.is_warm else 0)
+    if event == signal.SIGTERM and service.model.accepts_requests:
+        time.sleep(settings.shutdown_delay_seconds)
     server.close(settings.shutdown_timeout_seconds)
 
 

@@ -1,12 +1,14 @@
 """Threaded gRPC server with inference, health and reflection services on one port (G7)."""
 
+from __future__ import annotations
+
 import os
 import socket
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2
@@ -16,14 +18,17 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from app.config.api_keys import read_keys
 from app.config.resources import raise_file_limit
 from app.config.settings import Settings
-from app.inference.data_plane import DataPlane, import_owner_file
-from app.observability.statistics import Statistics
+from app.inference.owner_files import import_owner_file
 from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.authentication import ApiKeyInterceptor
+from grpc_service.handlers import CallTracker, make_handlers
 from grpc_service.pool import create_pool
-from grpc_service.servicer import InferenceServicer, make_handlers
+from grpc_service.servicer import InferenceServicer
+
+if TYPE_CHECKING:
+    from app.service import Service
 
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
@@ -45,10 +50,8 @@ CLOSE_STEP_SECONDS = 0.02
 # The directory of file descriptors of this process, on Linux and on macOS.
 DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
 
-SERVING, NOT_SERVING = (
-    health_pb2.HealthCheckResponse.SERVING,
-    health_pb2.HealthCheckResponse.NOT_SERVING,
-)
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 HEALTH_NAMES = ("", messages.SERVICE_NAME)  # services with a health status
 
 
@@ -68,56 +71,40 @@ class Health(health.HealthServicer):
 
 
 class Server:
-    """A gRPC server for `plane` on HOST:GRPC_PORT. With `reuse_port`, several processes can listen on the port.
+    """The gRPC server of a service, on HOST:GRPC_PORT.
 
-    `port` is the actual port, even if GRPC_PORT is 0. Create the server after forking, because grpcio does not support
-    forks. Raise ConfigurationError if the port is not available.
+    With `reuse_port`, several processes can listen on the port. `port` is the actual port, even if
+    GRPC_PORT is 0. Create the server after forking, because grpcio does not support forks. Raise
+    ConfigurationError if the port is not available.
     """
 
-    def __init__(
-        self, plane: DataPlane, settings: Settings, statistics: Statistics, reuse_port: bool = False
-    ):
-        options = [
-            ("grpc.so_reuseport", int(reuse_port)),
-            ("grpc.max_receive_message_length", settings.max_request_bytes),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_allowed_incoming_connections", raise_file_limit()),
-            *LIMITS,
-        ]
-        if settings.grpc_max_connection_age_seconds:
-            options.append(
-                (
-                    "grpc.max_connection_age_ms",
-                    max(1, int(1000 * settings.grpc_max_connection_age_seconds)),
-                )
-            )
-        self._servicer = InferenceServicer(
-            plane, statistics, "raw_tensors" not in settings.disable_optimizations
-        )
-        interceptors: list[grpc.ServerInterceptor] = []
-        if settings.api_keys_file:
-            interceptors.append(
-                ApiKeyInterceptor(read_keys(settings.api_keys_file), plane.observer_queue)
-            )
+    def __init__(self, service: Service, *, reuse_port: bool = False):
+        settings = service.settings
+        self._tracker = CallTracker()
+        handlers = make_handlers(InferenceServicer(service), self._tracker, service.observer_queue)
         self._server = grpc.server(
-            create_pool(settings.threads, "grpc_pool" not in settings.disable_optimizations),
-            handlers=[make_handlers(self._servicer)],
-            interceptors=[*interceptors, *import_owner_file("custom").grpc_interceptors()],
-            options=options,
+            create_pool(settings.threads, settings.is_enabled("grpc_pool")),
+            handlers=[handlers],
+            interceptors=_interceptors(service),
+            options=_options(settings, reuse_port=reuse_port),
         )
         self._health = Health()
         add_HealthServicer_to_server(self._health, self._server)
-        self.report_ready(plane.is_ready)
+        self.report_ready(service.is_ready)
         enable_reflection(self._server)
+        self.port = self._add_port(settings)
+
+    def _add_port(self, settings: Settings) -> int:
         address = settings.address(settings.grpc_port)
         try:
             if settings.tls_cert_file:
-                self.port = self._server.add_secure_port(address, credentials(settings))
+                port: int = self._server.add_secure_port(address, credentials(settings))
             else:
-                self.port = self._server.add_insecure_port(address)
+                port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             problem = f"cannot listen on {address}: {error}"
             raise ConfigurationError(f"GRPC_PORT={settings.grpc_port}: {problem}.") from None
+        return port
 
     def report_ready(self, ready: bool) -> None:
         for name in HEALTH_NAMES:
@@ -139,52 +126,95 @@ class Server:
         self._health.enter_graceful_shutdown()
 
     def close(self, seconds: float) -> None:
-        """Reject new calls with UNAVAILABLE, which clients retry. Running calls have `seconds` to complete."""
-        self._servicer.is_stopping = True
-        end, idle = time.monotonic() + seconds, set[int]()
-        while time.monotonic() < end and self._servicer.running:
+        """Reject new calls with UNAVAILABLE, which clients retry.
+
+        Running calls have `seconds` to complete.
+        """
+        self._tracker.reject_calls()
+        end = time.monotonic() + seconds
+        idle_ports = set[int]()
+        while time.monotonic() < end and self._tracker.contexts:
             time.sleep(CLOSE_STEP_SECONDS)
-            idle = self._close_idle(idle)
-        for listener in sockets_of(
-            self.port, listening=True
-        ):  # before stop(), which cancels calls in transit
+            idle_ports = self._close_idle(idle_ports)
+
+        # stop() cancels calls in transit, so the clients' connections end first.
+        for listener in sockets_of(self.port, listening=True):
             drop_new_handshakes(listener)
         for _ in range(2):  # again for connections accepted in the meantime
             time.sleep(CLOSE_STEP_SECONDS)
             for connection in sockets_of(self.port):
-                with suppress(OSError):  # the client has disconnected
-                    connection.shutdown(socket.SHUT_RDWR)
+                _shut_down(connection)
         self._server.stop(0).wait()
 
-    def _close_idle(self, before: set[int]) -> set[int]:
-        """Close connections that are idle and were idle `before`. Return the client ports of idle connections."""
-        busy = {int(context.peer().rpartition(":")[2]) for context in list(self._servicer.running)}
+    def _close_idle(self, idle_before: set[int]) -> set[int]:
+        """Close connections that have no call and had none before.
+
+        Connections are named by their client's port. Return the idle ones.
+        """
+        busy = {_client_port(context) for context in self._tracker.contexts}
         idle = set()
         for connection in sockets_of(self.port):
             with suppress(OSError):  # the client has disconnected
                 client = connection.getpeername()[1]
                 if client not in busy:
                     idle.add(client)
-                    if client in before:
-                        connection.shutdown(socket.SHUT_RDWR)
+                    if client in idle_before:
+                        _shut_down(connection)
         return idle
 
 
-def sockets_of(port: int, listening: bool = False) -> Iterator[socket.socket]:
-    """Yield the connections to `port`, or its listening sockets. grpcio does not provide access to them."""
+def _client_port(context: grpc.ServicerContext) -> int:
+    return int(context.peer().rpartition(":")[2])
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # the client has disconnected
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _interceptors(service: Service) -> list[grpc.ServerInterceptor]:
+    """Return the check of API keys, and then the owner's interceptors."""
+    interceptors: list[grpc.ServerInterceptor] = []
+    if service.settings.api_keys_file:
+        keys = read_keys(service.settings.api_keys_file)
+        interceptors.append(ApiKeyInterceptor(keys, service.observer_queue))
+    interceptors += import_owner_file("custom").grpc_interceptors()
+    return interceptors
+
+
+def _options(settings: Settings, *, reuse_port: bool) -> list[tuple[str, int]]:
+    options = [
+        ("grpc.so_reuseport", int(reuse_port)),
+        ("grpc.max_receive_message_length", settings.max_request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_allowed_incoming_connections", raise_file_limit()),
+        *LIMITS,
+    ]
+    age_seconds = settings.grpc_max_connection_age_seconds
+    if age_seconds:
+        options.append(("grpc.max_connection_age_ms", max(1, int(1000 * age_seconds))))
+    return options
+
+
+def sockets_of(port: int, *, listening: bool = False) -> Iterator[socket.socket]:
+    """Yield the connections to `port`, or its listening sockets.
+
+    grpcio does not provide access to its sockets, so this looks through all of the process.
+    """
     try:
         descriptors = os.listdir(DESCRIPTORS)
     except OSError:  # no such directory, or too many open files
         return
     for descriptor in descriptors:
-        with suppress(
-            OSError
-        ):  # closed by another thread. dup() keeps the socket open during the yield
-            if stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
-                with socket.socket(fileno=os.dup(int(descriptor))) as each:
-                    found = bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-                    if found == listening and each.getsockname()[1:2] == (port,):
-                        yield each
+        # Another thread may have closed it. dup() keeps the socket open during the yield.
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(int(descriptor)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(descriptor))) as sock:
+                is_listening = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                is_on_port = sock.getsockname()[1:2] == (port,)
+                if is_listening == listening and is_on_port:
+                    yield sock
 
 
 def credentials(settings: Settings) -> grpc.ServerCredentials:

@@ -20,15 +20,15 @@ from app.cli.common import BROKEN, FAILED, NOT_READY, Failure, show_json, show_t
 from app.cli.options import TRANSPORT, json_option, load_settings
 from app.config.packages import service_requirements
 from app.config.resources import limit_library_threads
-from app.config.settings import ROOT
+from app.config.settings import ROOT, use_settings
 from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError, shorten
 
 if TYPE_CHECKING:
     from app.config.settings import Settings
-    from app.inference.data_plane import DataPlane
     from app.protocol.messages import InferenceRequest, InferenceResponse
     from app.protocol.tensors import ResponseOutput
+    from app.service import Service
 
 MADE_UP = "a request generated from METADATA"
 MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
@@ -81,27 +81,28 @@ class Check:
             # Import here, so that the durations of the requests do not include imports.
             import app.rest.routes  # noqa: F401
             import grpc_service.servicer  # noqa: F401
-            from app.inference.data_plane import DataPlane, import_owner_file
             from app.inference.example import apply_declarations
-            from app.observability.observer_queue import ObserverQueue
+            from app.inference.owner_files import import_owner_file
             from app.protocol.http_body import write_json
             from app.rest.request_reader import read_request
+            from app.service import Service
 
+            use_settings(self.settings)
             module = import_owner_file("predict")
-            plane = DataPlane(module, self.settings, ObserverQueue())
+            service = Service(self.settings, module, with_tracing=False)
         with self.step("load()", NOT_READY):
-            plane.load()
+            service.model.load()
         with self.step("warm-up", NOT_READY):
-            plane.warm_up()
+            service.model.warm_up()
         has_example = getattr(module, "EXAMPLE", None) is not None
         self.source = "--input" if body is not None else "EXAMPLE" if has_example else MADE_UP
         with self.step("request"):
-            request = read_request(write_json(plane.example()) if body is None else body)
-            apply_declarations(request.inputs, plane.metadata().inputs)
+            request = read_request(write_json(service.info.example()) if body is None else body)
+            apply_declarations(request.inputs, service.info.metadata.inputs)
         for transport in transports:
             with self.step(transport):
-                response = infer(transport, plane, self.settings, request)
-        model = plane.metadata()
+                response = infer(transport, service, request)
+        model = service.info.metadata
         return {
             "model": {"name": model.name, "version": model.version, "platform": model.platform},
             "request": self.source,
@@ -129,30 +130,25 @@ class Check:
         self.seconds[name] = time.monotonic() - begun
 
 
-def infer(
-    transport: str, plane: DataPlane, settings: Settings, request: InferenceRequest
-) -> InferenceResponse:
+def infer(transport: str, service: Service, request: InferenceRequest) -> InferenceResponse:
     """Process the request as the server of `transport` does, without a network connection."""
-    from app.inference.request_context import RequestContext
-    from app.observability.statistics import Statistics
+    from app.inference.call import INFER, Call
     from app.protocol.messages import InferenceResponse
     from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
     from grpc_service.servicer import InferenceServicer
 
-    name = plane.metadata().name
+    name = service.info.metadata.name
     if transport == "grpc":
-        context: Any = RequestContext("infer")
         message = write_request(replace(request, model_name=name))
-        return read_response(
-            InferenceServicer(plane, Statistics(plane)).ModelInfer(message, context)
-        )
+        return read_response(InferenceServicer(service).ModelInfer(message, Call(INFER)))
     body, headers = request.to_http(transport == "rest-binary")
-    environ: dict[str, Any] = {
-        f"HTTP_{key.upper().replace('-', '_')}": value for key, value in headers.items()
-    }
-    environ |= {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
-    return InferenceResponse.from_http(*Inference(plane, settings)(environ, name, None))
+    environ: dict[str, Any] = {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
+    for header, value in headers.items():
+        environ[f"HTTP_{header.upper().replace('-', '_')}"] = value
+    handler = Inference(service.pipeline, service.settings)
+    response_body, response_headers = handler(environ, name, None)
+    return InferenceResponse.from_http(response_body, response_headers)
 
 
 def describe_output(output: ResponseOutput) -> dict[str, Any]:

@@ -223,6 +223,10 @@ class Settings:
             )
         return path
 
+    def is_enabled(self, optimization: str) -> bool:
+        """Return True unless DISABLE_OPTIMIZATIONS contains the name."""
+        return optimization not in self.disable_optimizations
+
     @property
     def threads(self) -> int:
         """Return the threads per worker and protocol: one per running or queued request, and 4 for other requests."""
@@ -280,6 +284,23 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     if settings.api_keys_file:
         read_keys(settings.api_keys_file)
     return settings
+
+
+# The settings of the application that create_app() has created last in this process.
+_active: Settings | None = None
+
+
+def use_settings(settings: Settings) -> None:
+    """Make these the settings of this process, for model_file() and read_settings() of app.api."""
+    global _active
+    _active = settings
+
+
+def active_settings() -> Settings:
+    """Return the settings of this process. Without an application, read those of the environment."""
+    if _active is None:
+        return read_settings()
+    return _active
 
 
 def changed_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -1,18 +1,18 @@
 """Adapter for predict.py: calls predict() with the inputs of a request and validates the result."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.codecs import SHIPPED, find_request_codec
 from app.codecs.base import encoding_error
 from app.codecs.frames import is_frame
+from app.inference.call import INFER, Call
 from app.inference.example import make_input, sample
 from app.inference.inputs import match_inputs
 from app.inference.metadata_checks import check_metadata
 from app.inference.outputs import match_outputs, to_builtin
 from app.inference.predict_arguments import bind_signature
-from app.inference.request_context import INFER, RequestContext, current_contexts
 from app.inference.signature import check_functions, read_signature, with_location
 from app.inference.startup_errors import format_error
 from app.protocol.errors import (
@@ -69,22 +69,22 @@ class ModelAdapter:
             self._codec = find_request_codec(content_type)
         self.reads_parameters = self._codec is not None or self._signature.reads_parameters
 
-    def __call__(
-        self, model: Any, request: InferenceRequest
+    def predict(
+        self, model: Any, request: InferenceRequest, calls: Sequence[Call]
     ) -> tuple[dict[str, ResponseOutput], dict[str, Any]]:
         """Call predict(). Return its outputs by name, and the parameters of the response.
 
+        `calls` is the call of the request, or those of the requests that are joined into it.
         Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
         returns a result that does not match METADATA.
         """
-        contexts = current_contexts.get() or (RequestContext(INFER),)
-        arguments = self._binder.bind(request, self.match_inputs(request), contexts)
+        arguments = self._binder.bind(request, self.match_inputs(request), calls)
         try:
             result = self._predict(model, **arguments)
             values, parameters = self._read_result(result)
-            for context in contexts:
-                if context.response_parameters:
-                    context.response_parameters = to_builtin(dict(context.response_parameters))
+            for call in calls:
+                if call.response_parameters:
+                    call.set_response_parameters(to_builtin(dict(call.response_parameters)))
             requested = {
                 output.name: output.parameters.get("content_type") for output in request.outputs
             }
@@ -142,7 +142,8 @@ class ModelAdapter:
     def _call(self, model: Any, request: InferenceRequest) -> Any:
         """Call predict() outside a request of a client. Return its result. Exceptions propagate."""
         inputs = self.match_inputs(request)
-        return self._predict(model, **self._binder.bind(request, inputs, [RequestContext(INFER)]))
+        arguments = self._binder.bind(request, inputs, [Call(INFER)])
+        return self._predict(model, **arguments)
 
     def _check_result(self, result: Any) -> None:
         """Raise ModelError if predict()'s result does not match METADATA."""

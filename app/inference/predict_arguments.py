@@ -29,7 +29,8 @@ from app.codecs.base import (
     decode_tensor,
 )
 from app.inference.annotations import ANNOTATIONS, Annotation, find_annotation
-from app.inference.request_context import Headers, RequestContext
+from app.inference.call import Call
+from app.inference.request_context import RequestContext, create_contexts
 from app.inference.signature import Signature, simplify_annotation
 from app.protocol.errors import ConfigurationError, InferenceError, InvalidInput, join_names
 from app.protocol.messages import InferenceRequest
@@ -51,11 +52,11 @@ class Binder(Protocol):
         self,
         request: InferenceRequest,
         inputs: dict[str, RequestInput],
-        contexts: Sequence[RequestContext],
+        calls: Sequence[Call],
     ) -> dict[str, Any]:
         """Return the arguments by name.
 
-        `inputs` are the inputs of `request` in their declared ranks (R15). `contexts` are those of the requests in a
+        `inputs` are the inputs of `request` in their declared ranks (R15). `calls` are those of the requests in a
         batch, or one. Raise InvalidInput if an input cannot be decoded, or not be converted to the annotated type.
         """
 
@@ -131,7 +132,7 @@ class InputsBinder:
         self,
         request: InferenceRequest,
         inputs: dict[str, RequestInput],
-        contexts: Sequence[RequestContext],
+        calls: Sequence[Call],
     ) -> dict[str, Any]:
         request_content_type = content_type_of_request(request, self._metadata)
         return {
@@ -224,9 +225,9 @@ class DictBinder:
         self,
         request: InferenceRequest,
         inputs: dict[str, RequestInput],
-        contexts: Sequence[RequestContext],
+        calls: Sequence[Call],
     ) -> dict[str, Any]:
-        return {self._parameter: self._binder.bind(request, inputs, contexts)}
+        return {self._parameter: self._binder.bind(request, inputs, calls)}
 
 
 class RequestBinder:
@@ -239,7 +240,7 @@ class RequestBinder:
         self,
         request: InferenceRequest,
         inputs: dict[str, RequestInput],
-        contexts: Sequence[RequestContext],
+        calls: Sequence[Call],
     ) -> dict[str, Any]:
         return {self._parameter: request}
 
@@ -262,7 +263,7 @@ class CustomTypeBinder:
         self,
         request: InferenceRequest,
         inputs: dict[str, RequestInput],
-        contexts: Sequence[RequestContext],
+        calls: Sequence[Call],
     ) -> dict[str, Any]:
         content_type = self._codec_name(request)
         columns = [
@@ -405,21 +406,15 @@ class ContextBinder:
         self,
         request: InferenceRequest,
         inputs: dict[str, RequestInput],
-        contexts: Sequence[RequestContext],
+        calls: Sequence[Call],
     ) -> dict[str, Any]:
-        first = contexts[0]
-        if not first.batch_rows and request.inputs:  # with batching, the batcher counts the rows
-            first.rows = len(np.atleast_1d(request.inputs[0].data))
-        for context in contexts:
-            context.response_headers = Headers()
-            context.response_parameters = {}
-
-        arguments = self._binder.bind(request, inputs, contexts)
+        contexts = create_contexts(request, calls)
+        arguments = self._binder.bind(request, inputs, calls)
         for name, annotation in self._annotations.items():
             if annotation is RequestContext:
-                arguments[name] = first
+                arguments[name] = contexts[0]
             else:
-                arguments[name] = list(contexts)
+                arguments[name] = contexts
         return arguments
 
 

@@ -4,7 +4,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from threading import get_ident
 from typing import Any
@@ -15,32 +15,43 @@ logger = logging.getLogger(__name__)
 
 
 class TimeLimit:
-    """Calls `predict` in another thread. Raise PredictTimeout after `seconds`. A stuck call keeps its thread."""
+    """Runs functions in threads of its own, and waits at most `seconds` for each.
 
-    def __init__(self, predict: Callable[..., Any], seconds: float):
-        self.predict, self.seconds, self.has_stuck_call = predict, seconds, False
-        self.pool = ThreadPoolExecutor(
-            sys.maxsize, "predict"
-        )  # the slots limit the calls that are not stuck
+    Python cannot stop a thread. A function that takes longer keeps its thread until it returns, if
+    ever: `has_stuck_call` is True from then on, and the master replaces the worker.
+    """
 
-    def __call__(self, *args: Any) -> Any:
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self.has_stuck_call = False
+        # Without a limit: the slots of the scheduler limit the calls that are not stuck.
+        self._pool = ThreadPoolExecutor(sys.maxsize, "predict")
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of the function, or raise its exception.
+
+        After the time limit, raise PredictTimeout, and log the function's stack.
+        """
         threads: list[int] = []
-        future = self.pool.submit(copy_context().run, self._call, threads, *args)
+
+        def call() -> Any:
+            threads.append(get_ident())
+            return function(*args)
+
+        future: Future[Any] = self._pool.submit(copy_context().run, call)
         try:
             return future.result(self.seconds)
         except TimeoutError:
             self.has_stuck_call = True
-            problem = f"predict() took longer than {self.seconds:g} s (PREDICT_TIMEOUT_SECONDS)"
-            stack = [
-                line
-                for each in threads
-                for line in traceback.format_stack(sys._current_frames()[each])
-            ]
-            logger.error(
-                problem, extra={"stacktrace": "".join(["Stack (most recent call last):\n", *stack])}
-            )
+            limit = f"{self.seconds:g} s (PREDICT_TIMEOUT_SECONDS)"
+            problem = f"predict() took longer than {limit}"
+            logger.error(problem, extra={"stacktrace": _format_stacks(threads)})
             raise PredictTimeout(f"Deadline exceeded: {problem}.") from None
 
-    def _call(self, threads: list[int], *args: Any) -> Any:
-        threads.append(get_ident())
-        return self.predict(*args)
+
+def _format_stacks(threads: list[int]) -> str:
+    lines = ["Stack (most recent call last):\n"]
+    frames = sys._current_frames()
+    for thread in threads:
+        lines += traceback.format_stack(frames[thread])
+    return "".join(lines)

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from app.inference.request_context import RequestContext, current_contexts
+from app.inference.call import Call, current_calls
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, in the queue of the writer thread
@@ -41,13 +41,11 @@ def format_time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
-def trace_fields(context: RequestContext) -> dict[str, str]:
+def trace_fields(call: Call) -> dict[str, str]:
     """Return the trace id and the span id, or an empty dict without a trace."""
-    return (
-        {"trace_id": context.trace_id, "span_id": context.traceparent[36:52]}
-        if context.traceparent
-        else {}
-    )
+    if not call.trace.traceparent:
+        return {}
+    return {"trace_id": call.trace.trace_id, "span_id": call.trace.span_id}
 
 
 def escape(text: str) -> str:
@@ -78,11 +76,10 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
         }
         fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
-        if contexts := current_contexts.get():
-            fields |= {
-                "request_id": ",".join(each.id for each in contexts),
-                **trace_fields(contexts[0]),
-            }
+        calls = current_calls.get()
+        if calls:
+            fields["request_id"] = ",".join(call.id for call in calls)
+            fields |= trace_fields(calls[0])
         fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         fields |= {"stacktrace": record.stack_info} if record.stack_info else {}
         if record.exc_info and record.exc_info[0]:

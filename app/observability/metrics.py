@@ -1,16 +1,18 @@
-"""Prometheus metrics (docs/monitoring.md) of completed requests and of the data plane."""
+"""Prometheus metrics (docs/monitoring.md) of completed calls, of the model and of the scheduler."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.inference.data_plane import DataPlane
-from app.inference.request_context import INFER, STAGES, RequestContext
+from app.inference.call import INFER, STAGES, Call
+from app.inference.model_runner import ModelRunner
+from app.inference.scheduler import Scheduler
 from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
-from app.observability.statistics import Statistics
 from app.protocol.errors import (
     ClientDisconnected,
     DeadlineExceeded,
@@ -18,9 +20,15 @@ from app.protocol.errors import (
     PredictTimeout,
     Unavailable,
 )
+from app.protocol.metadata import ModelMetadata
 
-REASONS = {Overloaded: "overloaded", DeadlineExceeded: "deadline_exceeded"}
-REASONS |= {ClientDisconnected: "client_disconnected", Unavailable: "unavailable"}
+# Values of the label `reason`, by the class of the error.
+REASONS = {
+    Overloaded: "overloaded",
+    DeadlineExceeded: "deadline_exceeded",
+    ClientDisconnected: "client_disconnected",
+    Unavailable: "unavailable",
+}
 SECONDS = (
     1e-4,
     2.5e-4,
@@ -46,44 +54,58 @@ ROWS = tuple(float(2**power) for power in range(11))
 
 
 class Metrics:
-    """Metrics and statistics of a process. observe() is an observer of the queue. `use_internals`: see observe_all."""
+    """Metrics of a process. observe() is an observer of the queue. `use_internals`: see observe_all.
 
-    def __init__(self, plane: DataPlane, use_internals: bool = True):
-        self.plane, self.statistics = plane, Statistics(plane)
+    The metrics are attributes of prometheus_client's types, which add the suffix `_total`.
+    """
+
+    def __init__(
+        self,
+        metadata: ModelMetadata,
+        model: ModelRunner,
+        scheduler: Scheduler,
+        use_internals: bool = True,
+    ):
+        self.metadata = metadata
+        self.model = model
+        self.scheduler = scheduler
         self.observe_all = partial(observe_all, use_internals=use_internals)
-        self.own = CollectorRegistry()
-        self.model = plane.metadata()
-        counter, histogram = (
-            partial(Counter, registry=self.own),
-            partial(Histogram, registry=self.own),
-        )
-        most, total = (
-            partial(Gauge, registry=self.own, multiprocess_mode=mode)
-            for mode in ("livemax", "livesum")
-        )
-        times, sizes = partial(histogram, buckets=SECONDS), partial(histogram, buckets=BYTES)
+        # The metrics of this process, without those of predict.py, which are in REGISTRY.
+        self.service_registry = CollectorRegistry()
+        # All metrics of all workers. It calls collect().
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+        counter = partial(Counter, registry=self.service_registry)
+        histogram = partial(Histogram, registry=self.service_registry)
+        time_histogram = partial(histogram, buckets=SECONDS)
+        size_histogram = partial(histogram, buckets=BYTES)
+        gauge = partial(Gauge, registry=self.service_registry)
+        total = partial(gauge, multiprocess_mode="livesum")  # the sum over all workers
+        most = partial(gauge, multiprocess_mode="livemax")  # the highest value of a worker
         protocol = ("model", "version", "protocol")
-        operation, stage, reason = (
-            (*protocol, label) for label in ("operation", "stage", "reason")
-        )
+        operation = (*protocol, "operation")
+
         self.requests = counter(
             "inference_requests", "Number of requests that have ended.", (*operation, "code")
         )
         self.rejected = counter(
-            "inference_requests_rejected", "Number of rejected inference requests.", reason
+            "inference_requests_rejected",
+            "Number of rejected inference requests.",
+            (*protocol, "reason"),
         )
-        self.duration = times(
+        self.duration = time_histogram(
             "inference_request_duration_seconds", "Duration of requests in seconds.", operation
         )
-        self.stages = times(
+        self.stages = time_histogram(
             "inference_request_stage_duration_seconds",
             "Duration of request stages in seconds.",
-            stage,
+            (*protocol, "stage"),
         )
-        self.received = sizes(
+        self.received = size_histogram(
             "inference_request_size_bytes", "Size of inference requests in bytes.", protocol
         )
-        self.sent = sizes(
+        self.sent = size_histogram(
             "inference_response_size_bytes", "Size of inference responses in bytes.", protocol
         )
         self.rows = histogram(
@@ -113,67 +135,83 @@ class Metrics:
         self.info = most(
             "inference_model_info", "Served model. Always 1.", ("name", "version", "platform")
         )
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)
 
-    def collect(self) -> Any:
-        """Return the metrics of all workers, including those of predict.py. prometheus_client calls this."""
-        if place := metrics_directory():
-            return MultiProcessCollector.merge(files_to_merge(place))
-        return *self.own.collect(), *REGISTRY.collect()
+    def collect(self) -> Iterable[Any]:
+        """Return the metrics of all workers, including those of predict.py.
+
+        prometheus_client calls this.
+        """
+        directory = metrics_directory()
+        if directory:
+            metrics: Iterable[Any] = MultiProcessCollector.merge(files_to_merge(directory))
+            return metrics
+        return (*self.service_registry.collect(), *REGISTRY.collect())
 
     def start(self) -> None:
         """Count this process as a worker."""
-        self.statistics.start()
         self.starts.inc()
         self.workers.set(1)
-        self.info.labels(self.model.name, self.model.version, self.model.platform).set(1)
+        self.info.labels(self.metadata.name, self.metadata.version, self.metadata.platform).set(1)
 
-    def observe(self, contexts: list[RequestContext]) -> None:
-        """Count completed requests, and update the gauges."""
-        self.statistics.observe(contexts)
+    def observe(self, calls: list[Call]) -> None:
+        """Count completed calls, and update the gauges."""
         groups = defaultdict(list)
-        for context in contexts:
-            groups[context.protocol, context.operation, context.status].append(context)
+        for call in calls:
+            groups[call.protocol, call.operation, call.outcome.status].append(call)
         for (protocol, operation, code), group in groups.items():
-            labels = (self.model.name, self.model.version, protocol)
+            labels = (self.metadata.name, self.metadata.version, protocol)
             self.requests.labels(*labels, operation, code).inc(len(group))
-            self.observe_all(
-                self.duration.labels(*labels, operation),
-                [each.ended - each.begun for each in group],
-            )
+            durations = [call.timings.total_seconds for call in group]
+            self.observe_all(self.duration.labels(*labels, operation), durations)
             if operation == INFER:
-                self.observe_inferences(labels, group)
-        self.in_flight.set(self.plane.admission.in_flight)
-        self.queued.set(self.plane.admission.waiting)
-        self.ready.set(self.plane.is_ready)
-        self.workers_ready.set(self.plane.is_ready)
-        self.load_seconds.set(self.plane.load_seconds)
+                self._observe_inferences(labels, group)
+        self._update_gauges()
 
-    def observe_inferences(
-        self, labels: tuple[str, str, str], contexts: list[RequestContext]
-    ) -> None:
-        """Record the completed stages, the sizes, the batches and the rejections of infer requests."""
-        columns = [*zip(*[context.times for context in contexts], strict=True)]
-        for stage, starts, ends in zip(STAGES, columns, columns[1:], strict=False):
-            seconds = [
-                end - start for start, end in zip(starts, ends, strict=True) if start and end
-            ]
-            self.observe_all(self.stages.labels(*labels, stage), seconds)
-        self.observe_all(
-            self.received.labels(*labels),
-            [context.received for context in contexts if context.received],
-        )
-        self.observe_all(
-            self.sent.labels(*labels), [context.sent for context in contexts if not context.error]
-        )
-        self.observe_all(self.rows, [context.batch_rows for context in contexts if context.leads])
-        self.stuck.inc(
-            sum(
-                each.failure is PredictTimeout and (each.leads or not each.batch_rows)
-                for each in contexts
-            )
-        )
-        for failure, reason in REASONS.items():
-            if count := sum(context.failure is failure for context in contexts):
-                self.rejected.labels(*labels, reason).inc(count)
+    def _update_gauges(self) -> None:
+        self.in_flight.set(self.scheduler.in_flight)
+        self.queued.set(self.scheduler.waiting)
+        self.ready.set(self.model.is_ready)
+        self.workers_ready.set(self.model.is_ready)
+        self.load_seconds.set(self.model.load_seconds)
+
+    def _observe_inferences(self, labels: tuple[str, str, str], calls: list[Call]) -> None:
+        """Record stages, sizes, batches and rejections of infer calls."""
+        self._observe_stages(labels, calls)
+
+        received = []
+        sent = []
+        batches = []
+        rejections: dict[str, int] = defaultdict(int)
+        stuck_calls = 0
+        for call in calls:
+            outcome = call.outcome
+            share = call.share
+            if outcome.request_bytes:
+                received.append(outcome.request_bytes)
+            if outcome.error_class is None:
+                sent.append(outcome.response_bytes)
+            elif outcome.error_class in REASONS:
+                rejections[REASONS[outcome.error_class]] += 1
+            # The first request of a batch represents the call of predict().
+            represents_call = share is None or share.is_first
+            if outcome.error_class is PredictTimeout and represents_call:
+                stuck_calls += 1
+            if share is not None and share.is_first:
+                batches.append(share.batch_rows)
+
+        self.observe_all(self.received.labels(*labels), received)
+        self.observe_all(self.sent.labels(*labels), sent)
+        self.observe_all(self.rows, batches)
+        self.stuck.inc(stuck_calls)
+        for reason, count in rejections.items():
+            self.rejected.labels(*labels, reason).inc(count)
+
+    def _observe_stages(self, labels: tuple[str, str, str], calls: list[Call]) -> None:
+        """Record the completed stages. One pass for each stage is faster than one for each call."""
+        columns = zip(*(call.timings.stage_times for call in calls), strict=True)
+        for stage, (begins, ends) in zip(STAGES, pairwise(columns), strict=True):
+            durations = []
+            for begin, end in zip(begins, ends, strict=True):
+                if begin and end:
+                    durations.append(end - begin)
+            self.observe_all(self.stages.labels(*labels, stage), durations)

@@ -3,8 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -13,76 +13,101 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from app.inference.request_context import INFER, RequestContext, current_contexts
+from app.inference.call import INFER, Call
 from app.observability.access_log import level_of
-from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import ModelMetadata
 from app.version import __version__
 
+CLOSE_SECONDS = 3
+
 
 class Spans:
-    """Creates the spans of a model's requests. observe() is an observer of the queue. OTEL_* variables configure it."""
+    """The spans of a model's calls. observe() is an observer of the queue.
+
+    OTEL_* variables configure it.
+    """
 
     def __init__(self, model: ModelMetadata):
-        provider, self._own = trace.get_tracer_provider(), None
-        if isinstance(
-            provider, trace.ProxyTracerProvider
-        ):  # otherwise, predict.py or a launcher has set one
-            resource = Resource.create({"service.name": model.name}).merge(
-                OTELResourceDetector().detect()
-            )
-            provider = self._own = TracerProvider(resource=resource, shutdown_on_exit=False)
-            provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-            trace.set_tracer_provider(provider)
-        self.tracer = provider.get_tracer("app", __version__)
-        self.model = {"inference.model.name": model.name, "inference.model.version": model.version}
+        provider = trace.get_tracer_provider()
+        self._provider: TracerProvider | None = None  # one that this object has to shut down
+        # Otherwise, predict.py or a launcher has set a provider.
+        if isinstance(provider, trace.ProxyTracerProvider):
+            self._provider = _create_provider(service_name=model.name)
+            trace.set_tracer_provider(self._provider)
+            provider = self._provider
+        self._tracer = provider.get_tracer("app", __version__)
+        self._model_attributes = {
+            "inference.model.name": model.name,
+            "inference.model.version": model.version,
+        }
 
     def close(self) -> None:
-        """Send the last spans. Wait at most three seconds for the collector."""
-        if self._own:
-            sending = threading.Thread(target=self._own.shutdown, daemon=True)
+        """Send the last spans. Wait at most CLOSE_SECONDS for the collector."""
+        if self._provider is not None:
+            sending = threading.Thread(target=self._provider.shutdown, daemon=True)
             sending.start()
-            sending.join(3)
+            sending.join(CLOSE_SECONDS)
 
-    def predict(
-        self, predict: Callable[[Any, Any], Any], model: Any, request: InferenceRequest
-    ) -> Any:
-        """Call predict() in the span of the current request. In a batch, use the span of the first request."""
-        contexts = current_contexts.get()
-        for context in contexts:
-            context.traced = context.traced or self.start_span(context)
+    @contextmanager
+    def predict_span(self, calls: tuple[Call, ...]) -> Iterator[None]:
+        """Make the span of the first call the current one. Start the spans of all calls."""
+        for call in calls:
+            if call.trace.span is None:
+                self._start_span(call)
         with trace.use_span(
-            contexts[0].traced, record_exception=False, set_status_on_exception=False
+            calls[0].trace.span, record_exception=False, set_status_on_exception=False
         ):
-            return predict(model, request)
+            yield
 
-    def start_span(self, context: RequestContext) -> trace.Span:
-        """Start the span of a request, as a child of the client's span."""
-        sent = {"traceparent": context.traceparent, "tracestate": context.tracestate}
-        parent = TraceContextTextMapPropagator().extract(sent)
-        name, attributes = context.span()
-        attributes |= {**self.model, "inference.request.id": context.id}
-        begun = epoch_ns(context.begun)
-        span = self.tracer.start_span(
-            name, parent, trace.SpanKind.SERVER, attributes, start_time=begun
+    def observe(self, calls: list[Call]) -> None:
+        """Add the stage durations to the spans of infer calls, and end the spans.
+
+        Only server errors set the status of a span to ERROR.
+        """
+        for call in calls:
+            if call.operation == INFER:
+                self._end_span(call)
+
+    def _start_span(self, call: Call) -> None:
+        """Start the span of a call, as a child of the client's span."""
+        client = {"traceparent": call.trace.traceparent, "tracestate": call.trace.tracestate}
+        parent = TraceContextTextMapPropagator().extract(client)
+        attributes = {
+            **call.span_attributes(),
+            **self._model_attributes,
+            "inference.request.id": call.id,
+        }
+        span = self._tracer.start_span(
+            call.span_name(),
+            parent,
+            trace.SpanKind.SERVER,
+            attributes,
+            start_time=epoch_ns(call.timings.begun),
         )
-        own = span.get_span_context()
-        context.traceparent = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
-        return span
+        context = span.get_span_context()
+        ids = f"{context.trace_id:032x}-{context.span_id:016x}"
+        call.trace.start(span, traceparent=f"00-{ids}-{context.trace_flags:02x}")
 
-    def observe(self, contexts: list[RequestContext]) -> None:
-        """Add the stage durations to the spans and end them. Only server errors set the status of a span to ERROR."""
-        for context in (each for each in contexts if each.operation == INFER):
-            span, context.traced = context.traced or self.start_span(context), None
-            times = {
-                f"inference.{stage}_ms": seconds * 1e3
-                for stage, seconds in context.stage_seconds().items()
-            }
-            span.set_attributes(context.span()[1] | times)
-            if level_of(context) > logging.INFO:
-                span.set_attribute("error.type", context.status)
-                span.set_status(trace.Status(trace.StatusCode.ERROR, context.error or ""))
-            span.end(epoch_ns(context.ended))
+    def _end_span(self, call: Call) -> None:
+        if call.trace.span is None:  # the call was rejected before predict()
+            self._start_span(call)
+        span = call.trace.span
+        for stage, seconds in call.timings.stage_seconds().items():
+            span.set_attribute(f"inference.{stage}_ms", seconds * 1e3)
+        span.set_attributes(call.span_attributes())
+        if level_of(call) > logging.INFO:
+            span.set_attribute("error.type", call.outcome.status)
+            span.set_status(trace.Status(trace.StatusCode.ERROR, call.outcome.error_text or ""))
+        span.end(epoch_ns(call.timings.ended))
+
+
+def _create_provider(service_name: str) -> TracerProvider:
+    """Return a provider that sends spans to the collector of the OTEL_* variables."""
+    resource = Resource.create({"service.name": service_name})
+    resource = resource.merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
 
 
 def epoch_ns(moment: float) -> int:

@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from app.inference.data_plane import DataPlane
-from app.inference.request_context import INFER, RequestContext
+from app.inference.call import INFER, Call
 from app.observability.metric_files import metrics_directory, own_slot
+from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import NotFound, Unauthenticated
+from app.protocol.metadata import ModelMetadata
 
 SUCCESS = ("200", "OK")
 NOT_COUNTED = (NotFound, Unauthenticated)  # requests that may be for another model
@@ -65,8 +66,9 @@ WORKER = np.dtype(
 class Statistics:
     """Statistics of the model, summed over the workers. observe() is an observer of the queue."""
 
-    def __init__(self, plane: DataPlane):
-        self.plane = plane
+    def __init__(self, metadata: ModelMetadata, observer_queue: ObserverQueue):
+        self._metadata = metadata
+        self._observer_queue = observer_queue
         self._worker: Any = np.zeros(1, WORKER)[0]
 
     def start(self) -> None:
@@ -77,23 +79,23 @@ class Statistics:
             file.touch()
             self._worker = np.memmap(file, WORKER, "r+", shape=1)[0]
 
-    def observe(self, contexts: list[RequestContext]) -> None:
+    def observe(self, calls: list[Call]) -> None:
         """Count completed inference requests."""
         successes = []
         failures = []
-        for context in contexts:
-            if context.operation != INFER:
+        for call in calls:
+            if call.operation != INFER:
                 continue
-            if context.status in SUCCESS:
-                if context.predicted:  # predict() was called
-                    successes.append(context)
-            elif context.failure not in NOT_COUNTED:
-                failures.append(context)
+            if call.outcome.status in SUCCESS:
+                if call.timings.predicted:  # predict() was called
+                    successes.append(call)
+            elif call.outcome.error_class not in NOT_COUNTED:
+                failures.append(call)
 
         worker = self._worker
         if successes:
             epoch = time.time() - time.monotonic()
-            worker["last_inference"] = 1e3 * (epoch + successes[-1].ended)
+            worker["last_inference"] = 1e3 * (epoch + successes[-1].timings.ended)
         _count_successes(worker["total"], successes)
         _count_failures(worker["total"], failures)
 
@@ -105,17 +107,16 @@ class Statistics:
             _count_successes(worker["late"], _select_late(successes, asked))
             _count_failures(worker["late"], _select_late(failures, asked))
 
-    def read(self, name: str = "", version: str | None = None) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         """Return the statistics of the requests that ended before this call.
 
-        Block for 0.1 s, if workers run. Raise NotFound as metadata() does.
+        Block for 0.1 s, if workers run.
         """
         asked = time.monotonic()
-        model = self.plane.metadata(name or None, version)
         workers = self._read_workers()
         for worker in workers:
             worker["asked"] = asked
-        self.plane.observer_queue.wait_for_workers()
+        self._observer_queue.wait_for_workers()
 
         counters = _sum_counters(workers, asked)
         zero = {"count": 0, "ns": 0}
@@ -134,8 +135,8 @@ class Statistics:
             batch_stats.append({"batch_size": batch_size, **stages})
 
         statistics = {
-            "name": model.name,
-            "version": model.version,
+            "name": self._metadata.name,
+            "version": self._metadata.version,
             "last_inference": max(int(worker["last_inference"]) for worker in workers),
             "inference_count": int(counters["inference_count"]),
             "execution_count": int(call_counts.sum()),
@@ -159,21 +160,21 @@ class Statistics:
         return workers or [self._worker]
 
 
-def _select_late(requests: list[RequestContext], asked: float) -> list[RequestContext]:
-    return [request for request in requests if request.ended > asked]
+def _select_late(calls: list[Call], asked: float) -> list[Call]:
+    return [call for call in calls if call.timings.ended > asked]
 
 
-def _count_failures(counters: Any, failures: list[RequestContext]) -> None:
+def _count_failures(counters: Any, failures: list[Call]) -> None:
     if failures:
-        seconds = np.array([request.ended - request.begun for request in failures])
+        seconds = np.array([call.timings.total_seconds for call in failures])
         _add(counters["fail"], _to_nanoseconds(seconds))
 
 
-def _count_successes(counters: Any, successes: list[RequestContext]) -> None:
+def _count_successes(counters: Any, successes: list[Call]) -> None:
     """Add the requests and their stages, and the calls of predict() that they represent."""
     if not successes:
         return
-    stages = _to_nanoseconds(np.diff([request.times for request in successes]))
+    stages = _to_nanoseconds(np.diff([call.timings.stage_times for call in successes]))
     decode, queue, predict, encode = stages.T
     _add(counters["success"], stages.sum(axis=1))
     _add(counters["queue"], queue)
@@ -184,16 +185,17 @@ def _count_successes(counters: Any, successes: list[RequestContext]) -> None:
     inferences = 0
     callers = []  # indexes of the requests that represent a call of predict()
     batch_sizes = []  # of these calls
-    for index, request in enumerate(successes):
-        if not request.batch_rows:  # without batching
+    for index, call in enumerate(successes):
+        share = call.share
+        if share is None:  # without batching
             inferences += 1
             callers.append(index)
             batch_sizes.append(1)
             continue
-        inferences += request.rows
-        if request.leads:  # the first request represents the call of its batch
+        inferences += share.rows
+        if share.is_first:  # the first request represents the call of its batch
             callers.append(index)
-            batch_sizes.append(min(request.batch_rows, MAX_BATCH_SIZE))
+            batch_sizes.append(min(share.batch_rows, MAX_BATCH_SIZE))
     counters["inference_count"] += inferences
 
     calls = counters["calls"]

@@ -1,20 +1,26 @@
 """Fast path for infer requests. It bypasses Flask's dispatch and marshmallow, which take longer than a small model.
 
-It applies only if Flask would do nothing but call the blueprint's view. This is decided after the first request,
-because Flask accepts hooks and routes until then. Flask's error handlers handle all errors.
+It bypasses Flask only if that would do nothing but call the blueprint's view: if the application has no
+hooks, signal receivers, or routes and views of its own for the infer paths. This is decided after
+the first request, because Flask accepts such extensions until then. Flask's error handlers handle
+all errors.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flask import Flask, signals
 
-from app.rest.fast_validation import validate_fast
-from app.rest.middleware import respond_with_flask
-from app.rest.routes import Inference, Service, infer
-from app.rest.schemas import validate_request
+from app.rest.middleware import record_route, respond_with_flask
+from app.rest.routes import Inference, infer
+
+if TYPE_CHECKING:
+    from app.service import Service
 
 ENDPOINT = "rest.infer"
+# Methods of Flask that dispatch a request. A subclass or an instrumentation may replace them.
 DISPATCH = (
     "wsgi_app",
     "full_dispatch_request",
@@ -24,58 +30,76 @@ DISPATCH = (
 )
 
 
+class Target(NamedTuple):
+    """Model name and version of an infer path."""
+
+    name: str
+    version: str | None
+
+
 class FastPath:
-    """WSGI middleware that handles infer requests for the served model. It passes all other requests to `app`."""
+    """WSGI middleware that handles infer requests for the served model, and passes on all others."""
 
     def __init__(self, app: Flask, service: Service):
-        is_slow = "fast_validation" in service.settings.disable_optimizations
-        validate = validate_request if is_slow else validate_fast
-        self.infer = Inference(service.plane, service.settings, validate)
-        self.app, self.flask = app, app.wsgi_app
-        served = service.plane.metadata()
-        path = f"/v2/models/{served.name}"
-        self.versions = {
-            f"{path}/infer": None,
-            f"{path}/versions/{served.version}/infer": served.version,
+        self._infer = Inference(service.pipeline, service.settings)
+        self._app = app
+        self.wsgi = app.wsgi_app
+        name = service.info.metadata.name
+        version = service.info.metadata.version
+        self._paths = {
+            f"/v2/models/{name}/infer": Target(name, None),
+            f"/v2/models/{name}/versions/{version}/infer": Target(name, version),
         }
         # WSGI decodes PATH_INFO as Latin-1.
-        self.targets = {
-            path.encode().decode("latin-1"): (served.name, each)
-            for path, each in self.versions.items()
+        self._targets = {
+            path.encode().decode("latin-1"): target for path, target in self._paths.items()
         }
-        self.can_bypass_flask: bool | None = None
+        self.bypasses_flask: bool | None = None  # not decided before the first request
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if self.can_bypass_flask is None:
-            response = self.flask(environ, start_response)
-            self.can_bypass_flask = not has_extensions(self.app, self.versions)
+        if self.bypasses_flask is None:
+            response = self.wsgi(environ, start_response)
+            self.bypasses_flask = not has_extensions(self._app, self._paths)
             return response
-        target = self.targets.get(environ["PATH_INFO"]) if self.can_bypass_flask else None
-        if (
-            target is None
-            or environ["REQUEST_METHOD"] != "POST"
-            or "werkzeug.debug.preserve_context" in environ
-        ):
-            return self.flask(environ, start_response)
+
+        target = self._target_of(environ) if self.bypasses_flask else None
+        if target is None:
+            return self.wsgi(environ, start_response)
         try:
-            body, headers = self.infer(environ, *target)
+            body, headers = self._infer(environ, target.name, target.version)
         except Exception as error:
-            return respond_with_flask(self.app, error, environ, start_response)
+            return respond_with_flask(self._app, error, environ, start_response)
         start_response("200 OK", [*headers.items(), ("Content-Length", str(len(body)))])
         return [body]
 
+    def _target_of(self, environ: dict[str, Any]) -> Target | None:
+        """Return the target of an infer request for the served model, or None for other requests."""
+        if environ["REQUEST_METHOD"] != "POST":
+            return None
+        if "werkzeug.debug.preserve_context" in environ:  # Flask's test client as a `with` block
+            return None
+        return self._targets.get(environ["PATH_INFO"])
+
 
 def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
-    """Return True if `app` has hooks, signal receivers, views or routes for `paths` that the fast path would bypass."""
-    before = app.before_request_funcs, app.url_value_preprocessors
-    after = app.after_request_funcs, app.teardown_request_funcs, app.teardown_appcontext_funcs
-    methods = [getattr(type(app), name) for name in DISPATCH]
-    has_listeners = any(getattr(each, "receivers", None) for each in vars(signals).values())
-    is_traced = any(
-        each.__module__ != "flask.app" or hasattr(each, "__wrapped__") for each in methods
+    """Return True if `app` has anything for `paths` that the fast path would bypass."""
+    hooks = (
+        app.url_value_preprocessors,
+        app.after_request_funcs,
+        app.teardown_request_funcs,
+        app.teardown_appcontext_funcs,
     )
-    if any((*before, *after)) or has_listeners or is_traced:
+    if any(hooks) or app.before_request_funcs != {None: [record_route]}:
         return True
-    is_routed = all(app.url_map.bind("").match(path, "POST")[0] == ENDPOINT for path in paths)
-    has_own_view = app.view_functions[ENDPOINT] is infer
-    return not (is_routed and has_own_view) or bool(app.config.get("TRUSTED_HOSTS"))
+    if any(getattr(signal, "receivers", None) for signal in vars(signals).values()):
+        return True
+    for name in DISPATCH:
+        method = getattr(type(app), name)
+        is_instrumented = method.__module__ != "flask.app" or hasattr(method, "__wrapped__")
+        if is_instrumented:
+            return True
+    routes = app.url_map.bind("")
+    is_routed = all(routes.match(path, "POST")[0] == ENDPOINT for path in paths)
+    if not is_routed or app.view_functions[ENDPOINT] is not infer:
+        return True
+    return bool(app.config.get("TRUSTED_HOSTS"))

@@ -1,189 +1,196 @@
-"""WSGI middleware for request contexts, CORS and API keys."""
+"""WSGI middleware for calls, CORS and API keys, from the outermost to the innermost."""
+
+from __future__ import annotations
 
 import re
-import select
-from collections.abc import Callable, Iterable
-from functools import cached_property
-from http import HTTPMethod
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flask import Flask
+from flask import Flask, current_app, request
+from werkzeug.wsgi import ClosingIterator
 
 from app.config.api_keys import read_keys
-from app.inference.data_plane import DataPlane
-from app.inference.request_context import Headers, RequestContext, current_contexts
+from app.inference.call import current_calls
+from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import Unauthenticated
+from app.rest.rest_call import RestCall, route_pattern
 
-CONTEXT_KEY = "service.context"  # the key of a RestContext in the WSGI environ
+WsgiApp = Callable[..., Iterable[bytes]]
+
+CALL_KEY = "service.call"  # the key of a RestCall in the WSGI environ
 REQUEST_ID = "X-Request-Id"
-# Poll event for a connection that the client has closed, even with TLS or unread data. macOS has only POLLHUP.
-CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)
+PREFLIGHT_MAX_AGE_SECONDS = "7200"  # Chromium's maximum
 # Paths that do not require an API key: probes and metrics.
 OPEN_PATHS = re.compile(
     r"/v2/health/(live|ready)/?|/v2/models/[^/]+(/versions/[^/]+)?/ready/?|/metrics/?"
 )
 
 
-class RestContext(RequestContext):
-    """Context of an HTTP request. `known_path` is its path or route pattern, without data from the client."""
+class CallMiddleware:
+    """Outermost middleware: creates the call of a request, and records its end.
 
-    protocol, known_path = "rest", ""
+    It sets the response header X-Request-Id, and the response headers of predict().
+    """
 
-    def __init__(self, environ: dict[str, Any]):
-        get = environ.get
-        super().__init__(
-            "unknown",
-            get("HTTP_X_REQUEST_ID"),
-            get("HTTP_TRACEPARENT", ""),
-            get("HTTP_TRACESTATE", ""),
-        )
-        path: str = get("PATH_INFO", "")  # in Latin-1, as WSGI requires
-        self.path = path if path.isascii() else path.encode("latin-1").decode("utf-8", "replace")
-        self.method, self.client_address = get("REQUEST_METHOD", ""), get("REMOTE_ADDR", "")
-        self.connection: Any = get("gunicorn.socket")
-        self.environ: Any = environ
-
-    @cached_property
-    def headers(self) -> Headers:  # type: ignore[override]
-        headers = Headers()
-        for name, value in self.environ.items():
-            if name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-                headers.data[name.removeprefix("HTTP_").replace("_", "-").lower()] = value
-        return headers
-
-    def span(self) -> tuple[str, dict[str, Any]]:
-        version = "/versions/{version}" if "/versions/" in self.path else ""
-        route = (
-            f"/v2/models/{{name}}{version}/infer"
-            if self.path.endswith("/infer")
-            else self.known_path
-        )
-        code = {"http.response.status_code": int(self.status)} if self.status else {}
-        names = {"http.request.method": self.method, "http.route": route, "url.path": self.path}
-        return f"{self.method} {route}", {**names, **code}
-
-    def log_fields(self) -> tuple[str, dict[str, Any]]:
-        method = (
-            self.method if self.known_path or self.method in HTTPMethod.__members__ else "_OTHER"
-        )
-        path = {"path": self.known_path} if self.known_path else {}
-        code = {"http_status": int(self.status)} if self.status else {}
-        message = f"{method} {self.known_path or 'unknown'} {self.status or 'no response'}"
-        return message, {
-            "http_method": method,
-            **path,
-            **code,
-            "client_address": self.client_address,
-        }
-
-    def is_active(self) -> bool:
-        if self.connection is None:
-            return True
-        watch = select.poll()
-        try:
-            watch.register(self.connection, CLOSED)
-            return not watch.poll(0)
-        except ValueError:  # the connection is closed
-            return False
-
-    def release_thread(self) -> None:
-        if release := getattr(
-            self.connection, "release_thread", None
-        ):  # only connections of app.server have it
-            release()
-
-
-def pattern_of(rule: Any) -> str:
-    """Return the pattern of a Flask route, such as /v2/models/{name}."""
-    return re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", rule.rule)
-
-
-class ContextMiddleware:
-    """Outermost middleware. It creates the request context, sets X-Request-Id, and queues the context for observers."""
-
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], plane: DataPlane):
-        self.wsgi, self.observer_queue, model = wsgi, plane.observer_queue, plane.metadata()
-        self.served = model.name, model.version
+    def __init__(self, wsgi: WsgiApp, observer_queue: ObserverQueue):
+        self.wsgi = wsgi
+        self._observer_queue = observer_queue
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ[CONTEXT_KEY] = context = RestContext(environ)
-        current_contexts.set((context,))
+        call = RestCall(environ)
+        environ[CALL_KEY] = call
+        current_calls.set((call,))
+        response_length: int | None = None  # the Content-Length of a response that has started
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            context.status = status[:3]
-            request: Any = environ.get(
-                "werkzeug.request"
-            )  # Flask removes it before the call returns
-            if not context.known_path and (
-                rule := getattr(request, "url_rule", None)
-            ):  # otherwise, a middleware has responded
-                context.operation = request.endpoint.removeprefix("rest.")
-                is_known = all(value in self.served for value in request.view_args.values())
-                context.known_path = context.path if is_known else pattern_of(rule)
-            if not context.sent:  # otherwise, it is the size before compression
-                context.sent = next(
-                    (int(value) for name, value in headers if name == "Content-Length"), 0
-                )
-            own = [(REQUEST_ID, context.id), *context.response_headers.items()]
-            return start_response(status, [*headers, *own], *error)
+            nonlocal response_length
+            call.outcome.set_status(status[:3])
+            response_length = _content_length(headers)
+            added = [(REQUEST_ID, call.id), *call.response_headers.items()]
+            return start_response(status, [*headers, *added], *error)
 
         try:
-            return self.wsgi(environ, start)
-        finally:
-            if context.is_abandoned():
-                context.status = "499"
-            length = environ.get("CONTENT_LENGTH") or ""
-            if not context.received and length.isdigit():  # a body that was not read
-                context.received = int(length)
-            context.connection = context.environ = None
-            current_contexts.set(())  # the thread also handles other requests
-            self.observer_queue.add(context)
+            body = self.wsgi(environ, start)
+        except BaseException:
+            self._end(call, environ, 0)
+            raise
+        # A response with a length is complete: Flask and the fast path made it in one piece.
+        if response_length is not None:
+            self._end(call, environ, response_length)
+            return body
+        # The body is a generator, which can also be the application's: its response starts later.
+        lazy_body = _CountedBody(body)
+        return ClosingIterator(lazy_body, partial(self._end_lazy, call, environ, lazy_body))
+
+    def _end_lazy(self, call: RestCall, environ: dict[str, Any], body: _CountedBody) -> None:
+        self._end(call, environ, body.size)
+
+    def _end(self, call: RestCall, environ: dict[str, Any], response_bytes: int) -> None:
+        """Record the end of the call. The response has `response_bytes`, after compression."""
+        if not call.outcome.response_bytes:  # otherwise, it is the size before compression
+            call.outcome.send(response_bytes)
+        if call.is_abandoned():
+            call.outcome.set_status("499")
+        length = environ.get("CONTENT_LENGTH") or ""
+        if not call.outcome.request_bytes and length.isdigit():  # a body that was not read
+            call.outcome.receive(int(length))
+        call.end()
+        current_calls.set(())  # the thread also handles other requests
+        self._observer_queue.add(call)
+
+
+class _CountedBody:
+    """The body of a response whose size is not known before its end."""
+
+    def __init__(self, body: Iterable[bytes]):
+        self._body = body
+        self._iterator = iter(body)
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        part = next(self._iterator)
+        self.size += len(part)
+        return part
+
+    def close(self) -> None:
+        close = getattr(self._body, "close", None)
+        if close is not None:
+            close()
+
+
+def _content_length(headers: list[tuple[str, str]]) -> int | None:
+    for name, value in headers:
+        if name == "Content-Length":
+            return int(value)
+    return None
+
+
+def record_route() -> None:
+    """Record operation and route of the request in its call, for logs and metrics.
+
+    Flask calls this for each request that it dispatches. A path with another model's name or
+    version is text of the client, so the route's pattern stands for it.
+    """
+    call = request.environ.get(CALL_KEY)
+    if call is None or call.route or request.url_rule is None or request.endpoint is None:
+        return
+    model = current_app.extensions["service"].info.metadata
+    values = (request.view_args or {}).values()
+    is_served = all(value in (model.name, model.version) for value in values)
+    route = call.path if is_served else route_pattern(request.url_rule)
+    call.match(request.endpoint.removeprefix("rest."), route)
 
 
 class CorsMiddleware:
-    """Lets pages of `origins` read responses, including errors. It responds to preflight requests, without a key."""
+    """Lets pages of `origins` read responses, including errors.
 
-    def __init__(self, wsgi: Callable[..., Iterable[bytes]], origins: tuple[str, ...]):
-        self.wsgi, self.origins = wsgi, origins
+    It responds to preflight requests itself, without a key.
+    """
+
+    def __init__(self, wsgi: WsgiApp, origins: tuple[str, ...]):
+        self.wsgi = wsgi
+        self._origins = origins
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        origin = "*" if "*" in self.origins else environ.get("HTTP_ORIGIN", "")
-        headers = [] if origin == "*" else [("Vary", "Origin")]
-        if origin in self.origins:
-            headers += [
-                ("Access-Control-Allow-Origin", origin),
-                ("Access-Control-Expose-Headers", "*"),
-            ]
-            method = environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD")
-            if method and environ["REQUEST_METHOD"] == "OPTIONS":  # a preflight request
-                allowed = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
-                headers += [
-                    ("Access-Control-Allow-Methods", method),
-                    ("Access-Control-Allow-Headers", allowed),
-                ]
-                start_response(
-                    "204 No Content", [*headers, ("Access-Control-Max-Age", "7200")]
-                )  # Chromium's maximum
+        headers = []
+        if "*" not in self._origins:
+            headers.append(("Vary", "Origin"))
+        origin = self._allowed_origin(environ)
+        if origin is not None:  # otherwise, the browser does not show the response to the page
+            headers.append(("Access-Control-Allow-Origin", origin))
+            headers.append(("Access-Control-Expose-Headers", "*"))
+            if _is_preflight(environ):
+                start_response("204 No Content", [*headers, *_preflight_headers(environ)])
                 return []
-        return self.wsgi(
-            environ, lambda status, sent, *error: start_response(status, [*sent, *headers], *error)
-        )
+
+        def start(status: str, app_headers: list[tuple[str, str]], *error: Any) -> Any:
+            return start_response(status, [*app_headers, *headers], *error)
+
+        return self.wsgi(environ, start)
+
+    def _allowed_origin(self, environ: dict[str, Any]) -> str | None:
+        if "*" in self._origins:
+            return "*"
+        origin = environ.get("HTTP_ORIGIN", "")
+        return origin if origin in self._origins else None
+
+
+def _is_preflight(environ: dict[str, Any]) -> bool:
+    is_options: bool = environ["REQUEST_METHOD"] == "OPTIONS"
+    return is_options and bool(environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD"))
+
+
+def _preflight_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
+    """Allow what the browser asks for. The request itself decides what it gets."""
+    return [
+        ("Access-Control-Allow-Methods", environ["HTTP_ACCESS_CONTROL_REQUEST_METHOD"]),
+        ("Access-Control-Allow-Headers", environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")),
+        ("Access-Control-Max-Age", PREFLIGHT_MAX_AGE_SECONDS),
+    ]
 
 
 class ApiKeyMiddleware:
     """Rejects requests without a valid API key before the body is read, also for unknown paths."""
 
-    def __init__(self, app: Flask, keys_file: Path):
-        self.app, self.keys, self.wsgi = app, read_keys(keys_file), app.wsgi_app
+    def __init__(self, wsgi: WsgiApp, app: Flask, keys_file: Path):
+        self.wsgi = wsgi
+        self._app = app
+        self._keys = read_keys(keys_file)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        authorization = None if is_cross_site(environ) else environ.get("HTTP_AUTHORIZATION")
+        authorization = environ.get("HTTP_AUTHORIZATION")
+        if is_cross_site(environ):
+            authorization = None
         try:
-            self.keys.check(authorization, environ.get("HTTP_X_API_KEY"))
+            self._keys.check(authorization, environ.get("HTTP_X_API_KEY"))
         except Unauthenticated as error:
             if not OPEN_PATHS.fullmatch(environ["PATH_INFO"]):
-                return respond_with_flask(self.app, error, environ, start_response)
+                return respond_with_flask(self._app, error, environ, start_response)
         return self.wsgi(environ, start_response)
 
 
@@ -196,7 +203,8 @@ def is_cross_site(environ: dict[str, Any]) -> bool:
     is_basic = environ.get("HTTP_AUTHORIZATION", "").lower().startswith("basic ")
     if environ["REQUEST_METHOD"] in ("GET", "HEAD") or not is_basic:
         return False
-    if site := environ.get("HTTP_SEC_FETCH_SITE"):
+    site = environ.get("HTTP_SEC_FETCH_SITE")
+    if site:
         return site not in ("same-origin", "none")
     origin = environ.get("HTTP_ORIGIN")
     return origin is not None and origin.partition("://")[2] != environ.get("HTTP_HOST")
@@ -205,7 +213,8 @@ def is_cross_site(environ: dict[str, Any]) -> bool:
 def respond_with_flask(
     app: Flask, error: Exception, environ: dict[str, Any], start_response: Any
 ) -> Iterable[bytes]:
-    """Respond with the error handlers of `app`. ContextMiddleware reads the route from the request context."""
+    """Respond with the error handlers of `app`, for a request that Flask does not dispatch."""
     with app.request_context(environ):
+        record_route()
         response = app.make_response(app.handle_user_exception(error))
         return response(environ, start_response)

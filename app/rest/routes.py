@@ -1,10 +1,10 @@
 """REST routes of the protocol (R2), and the HTTP status for each exception (R19)."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from flask import Blueprint, Flask, Response, current_app, request
 from prometheus_client.exposition import choose_encoder
@@ -12,14 +12,14 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.local import LocalProxy
 
 from app.config.settings import Settings
-from app.inference.data_plane import DataPlane
-from app.inference.request_context import INFER
-from app.observability.metrics import Metrics
+from app.inference.call import INFER
+from app.inference.pipeline import InferencePipeline
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
 from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.rest.content_encoding import compress
-from app.rest.middleware import CONTEXT_KEY, RestContext, pattern_of
+from app.rest.fast_validation import validate_fast
+from app.rest.middleware import CALL_KEY, record_route
 from app.rest.request_reader import (
     discard_body,
     read_body,
@@ -27,7 +27,11 @@ from app.rest.request_reader import (
     read_raw,
     read_request,
 )
-from app.rest.schemas import Validate, validate_request
+from app.rest.rest_call import RestCall
+from app.rest.schemas import validate_request
+
+if TYPE_CHECKING:
+    from app.service import Service
 
 STATUS: dict[type[errors.InferenceError], int] = {
     errors.InvalidInput: 400,
@@ -54,47 +58,54 @@ HTTP_ERROR_TEXTS = {
 
 logger = logging.getLogger(__name__)
 rest = Blueprint("rest", __name__)
+rest.before_app_request(record_route)
 
 
 class Inference:
-    """Handler of the infer route for a WSGI environ. `validate` validates the envelope."""
+    """Handler of the infer route for a WSGI environ, with or without Flask."""
 
-    def __init__(self, plane: DataPlane, settings: Settings, validate: Validate = validate_request):
-        self.plane, self.settings = plane, settings
-        self.read = partial(
-            read_request,
-            validate=validate,
-            simdjson="simdjson" not in settings.disable_optimizations,
+    def __init__(self, pipeline: InferencePipeline, settings: Settings):
+        validate = validate_request
+        if settings.is_enabled("fast_validation"):
+            validate = validate_fast
+        self._pipeline = pipeline
+        self._settings = settings
+        self._read_request = partial(
+            read_request, validate=validate, simdjson=settings.is_enabled("simdjson")
         )
 
     def __call__(
         self, environ: dict[str, Any], name: str, version: str | None
     ) -> tuple[bytes, dict[str, str]]:
-        """Return the body and the headers of the response. Raise InferenceError. No Flask context is required."""
-        context = environ.get(CONTEXT_KEY) or RestContext(environ)
-        context.operation = INFER
-        served = self.plane.metadata(
-            name, version
-        )  # an unknown name is reported before other errors
-        context.known_path = context.path
-        self.plane.admission.reject_if_full()
-        body = read_body(environ, self.settings.max_request_bytes)
-        context.received = len(body)
-        length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
-        request = read_raw(body, served) if length == 0 else self.read(body, length)
+        """Return the body and the headers of the response. Raise InferenceError.
+
+        No Flask context is required.
+        """
+        call = environ.get(CALL_KEY) or RestCall(environ)
+        metadata = self._pipeline.admit(name, version)
+        call.match(INFER, call.path)
+
+        body = read_body(environ, self._settings.max_request_bytes)
+        call.outcome.receive(len(body))
+        json_length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
+        if json_length == 0:
+            request = read_raw(body, metadata)
+        else:
+            request = self._read_request(body, json_length)
         del body  # free its memory before the model runs
-        request.model_name, request.model_version = name, version
-        response = self.plane.infer(request, context)
+        request.model_name = name
+        request.model_version = version
+
+        response = self._pipeline.infer(request, call)
+
         body, headers = response.to_http(
-            binary_outputs(request, response), self.settings.json_nonfinite
+            binary_outputs(request, response), self._settings.json_nonfinite
         )
-        context.sent = len(body)
-        accepted = environ.get("HTTP_ACCEPT_ENCODING")
-        return (
-            compress(body, headers, accepted)
-            if accepted and headers["Content-Type"] == JSON
-            else (body, headers)
-        )
+        call.outcome.send(len(body))
+        accepted_encodings = environ.get("HTTP_ACCEPT_ENCODING")
+        if accepted_encodings and headers["Content-Type"] == JSON:
+            return compress(body, headers, accepted_encodings)
+        return body, headers
 
 
 def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
@@ -106,30 +117,15 @@ def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> se
     return {output.name for output in response.outputs if asked.get(output.name, default)}
 
 
-@dataclass(frozen=True)
-class Service:
-    """Objects that create_app() builds. Call make_grpc_server() after the fork: grpcio servers do not support forks."""
-
-    plane: DataPlane
-    settings: Settings
-    metrics: Metrics
-    make_grpc_server: Callable[[], Any]
-
-    def infer(self, inference_request: InferenceRequest) -> InferenceResponse:
-        """Run the model in a route of app/custom.py. Raise InferenceError, for which Flask's error handlers respond."""
-        context = request.environ[CONTEXT_KEY]
-        context.operation, context.known_path = INFER, pattern_of(request.url_rule)
-        return self.plane.infer(inference_request, context)
-
-
-service = cast(Service, LocalProxy(lambda: current_app.extensions["service"]))
+service = cast("Service", LocalProxy(lambda: current_app.extensions["service"]))
 
 
 def init_rest(app: Flask, service: Service) -> None:
     """Register the routes and the service on `app`."""
     app.config["MAX_CONTENT_LENGTH"] = service.settings.max_request_bytes
     app.extensions["service"] = service
-    app.url_map.strict_slashes = app.url_map.merge_slashes = False
+    app.url_map.strict_slashes = False
+    app.url_map.merge_slashes = False
     app.register_blueprint(rest)
 
 
@@ -144,10 +140,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 @rest.get("/v2")
 def server_metadata() -> Response:
-    plane = service.plane
-    return json_response(
-        {"name": plane.name, "version": plane.version, "extensions": plane.extensions}
-    )
+    return json_response(service.info.server_metadata())
 
 
 @rest.get("/v2/health/live")
@@ -157,70 +150,78 @@ def server_live() -> Response:
 
 @rest.get("/v2/health/ready")
 def server_ready() -> Response:
-    ready = service.plane.is_ready
+    ready = service.is_ready
     return json_response({"live": True, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models")
 def model_names() -> Response:
-    return json_response({"models": [service.plane.metadata().name]})
+    return json_response({"models": [service.info.metadata.name]})
 
 
 @rest.get("/v2/models/<name>/ready")
 @rest.get("/v2/models/<name>/versions/<version>/ready")
 def model_ready(name: str, version: str | None = None) -> Response:
-    ready = service.plane.is_model_ready(name, version)
+    service.info.find(name, version)
+    ready = service.is_ready
     return json_response({"name": name, "ready": ready}, 200 if ready else 503)
 
 
 @rest.get("/v2/models/<name>")
 @rest.get("/v2/models/<name>/versions/<version>")
 def model_metadata(name: str, version: str | None = None) -> Response:
-    return json_response(service.plane.model_metadata(name, version))
+    return json_response(service.info.model_metadata(name, version))
 
 
 @rest.get("/v2/models/<name>/config")
 @rest.get("/v2/models/<name>/versions/<version>/config")
 def model_config(name: str, version: str | None = None) -> Response:
-    return json_response(service.plane.model_config(name, version))
+    return json_response(service.info.model_config(name, version))
 
 
 @rest.get("/v2/models/stats")
 @rest.get("/v2/models/<name>/stats")
 @rest.get("/v2/models/<name>/versions/<version>/stats")
-def model_statistics(name: str = "", version: str | None = None) -> Response:
-    if not name and service.plane.metadata().name == "stats":  # R6 takes precedence
+def model_statistics(name: str | None = None, version: str | None = None) -> Response:
+    # The route of a model's metadata takes precedence (R6).
+    if name is None and service.info.metadata.name == "stats":
         return model_metadata("stats")
-    request.environ[CONTEXT_KEY].release_thread()
-    return json_response(service.metrics.statistics.read(name, version))
+    service.info.find(name, version)
+    request.environ[CALL_KEY].release_thread()
+    return json_response(service.statistics.read())
 
 
 @rest.post("/v2/repository/index")
 def repository_index() -> Response:
     body = read_body(request.environ, service.settings.max_request_bytes)
-    return json_response(service.plane.repository_index(ready_only=read_index_request(body)))
+    ready_only = read_index_request(body)
+    return json_response(
+        service.info.repository_index(is_ready=service.is_ready, ready_only=ready_only)
+    )
 
 
 @rest.post("/v2/models/<name>/infer")
 @rest.post("/v2/models/<name>/versions/<version>/infer")
 def infer(name: str, version: str | None = None) -> Response:
-    body, headers = Inference(service.plane, service.settings)(request.environ, name, version)
+    handler = Inference(service.pipeline, service.settings)
+    body, headers = handler(request.environ, name, version)
     return Response(body, 200, headers)
 
 
 @rest.get("/metrics")
 def metrics() -> Response:
     """Return the metrics of all workers. They include every request completed before this one."""
-    request.environ[CONTEXT_KEY].release_thread()
-    service.plane.observer_queue.wait_for_workers()
+    request.environ[CALL_KEY].release_thread()
+    service.observer_queue.wait_for_workers()
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return Response(encode(service.metrics.registry), content_type=content_type)
 
 
 def error_response(error: Exception, text: str, status: int, log_text: str) -> Response:
-    """Return an error response. `log_text` is the message for the log, without data from the client."""
-    if context := request.environ.get(CONTEXT_KEY):
-        context.error, context.failure = log_text, type(error)
+    """Return an error response. `log_text` is the message for the log, without the client's data."""
+    call = request.environ.get(CALL_KEY)
+    if call is not None:
+        call.outcome.fail(type(error), log_text)
     response = json_response({"error": text}, status)
     response.call_on_close(partial(discard_body, request.environ))
     return response
@@ -229,7 +230,7 @@ def error_response(error: Exception, text: str, status: int, log_text: str) -> R
 @rest.app_errorhandler(errors.InferenceError)
 def handle_inference_error(error: errors.InferenceError) -> Response:
     status = errors.status_of(error, STATUS)
-    response = error_response(error, str(error), status, error.log_text())
+    response = error_response(error, str(error), status=status, log_text=error.log_text())
     if status == 401 and "text/html" in request.headers.get("Accept", ""):
         response.headers.setlist("WWW-Authenticate", [CHALLENGE, "Bearer"])
     return response
@@ -239,18 +240,20 @@ def handle_inference_error(error: errors.InferenceError) -> Response:
 def handle_http_error(error: HTTPException) -> Response:
     """Return an error of Flask, such as 404 or 405, as JSON. Keep its headers, such as Allow."""
     status = error.code or 500
-    known = HTTP_ERROR_TEXTS.get(status, "").format(
-        ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
-    )
-    text = f"{request.method} {errors.shorten(request.path, 200)}: {known or error.description or error.name}"
-    response = error_response(error, text, status, errors.to_sentence(known or error.name))
-    response.headers.update(
-        [each for each in error.get_headers() if each[0] not in ("Content-Type", "Content-Length")]
-    )
+    methods = sorted(getattr(error, "valid_methods", None) or ())
+    known_text = HTTP_ERROR_TEXTS.get(status, "").format(", ".join(methods))
+    path = errors.shorten(request.path, 200)
+    text = f"{request.method} {path}: {known_text or error.description or error.name}"
+    log_text = errors.to_sentence(known_text or error.name)
+    response = error_response(error, text, status=status, log_text=log_text)
+    for name, value in error.get_headers():
+        if name not in ("Content-Type", "Content-Length"):
+            response.headers[name] = value
     return response
 
 
 @rest.app_errorhandler(Exception)
 def handle_exception(error: Exception) -> Response:
     logger.exception("Unhandled exception in %s", request.endpoint or "a request")
-    return error_response(error, text := f"Internal error: {type(error).__name__}.", 500, text)
+    text = f"Internal error: {type(error).__name__}."
+    return error_response(error, text, status=500, log_text=text)

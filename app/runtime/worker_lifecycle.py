@@ -17,15 +17,18 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.workers.base import Worker
 
 from app.config.settings import Settings
-from app.inference.request_context import RequestContext
+from app.inference.call import Call
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.observability.observer_queue import Observer
 from app.server.shared_state import READY, STOPPING, STUCK, SharedState
+from app.version import SERVICE_NAME
 
 if TYPE_CHECKING:
     from flask import Flask
+
+    from app.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +53,9 @@ class WorkerLifecycle:
             shared,
             accept,
         )
-        self.service, self.plane = app.extensions["service"], app.extensions["service"].plane
-        self.server_name, self.max_body_bytes = self.plane.name, settings.max_request_bytes
+        self.service: Service = app.extensions["service"]
+        self.server_name = SERVICE_NAME
+        self.max_body_bytes = settings.max_request_bytes
         self.drain_seconds, self.finish_seconds = (
             settings.shutdown_delay_seconds,
             settings.shutdown_timeout_seconds,
@@ -61,7 +65,6 @@ class WorkerLifecycle:
 
     def start(self) -> None:
         """Load the model in a thread. If no worker is ready, accept probes immediately."""
-        self.service.metrics.start()
         observers: list[Observer] = [AccessLog(self.settings.log_format)]
         if self.settings.predict_timeout_seconds:
             faulthandler.enable()  # gunicorn sends SIGABRT to a worker without a heartbeat
@@ -72,7 +75,7 @@ class WorkerLifecycle:
             )  # imports prometheus_client, which must follow its directory
 
             observers.append(Capture(self.settings))
-        self.plane.observer_queue.start(*observers)
+        self.service.start_observers(*observers)
         if (
             not self.shared.has_ready() and "GUNICORN_PID" not in os.environ
         ):  # in an upgrade (USR2), old workers serve
@@ -82,13 +85,13 @@ class WorkerLifecycle:
     def load(self) -> None:
         """Load the model, warm it up and accept connections."""
         with self.exit_on_error("load()"):
-            self.plane.load()
+            self.service.model.load()
         with self.exit_on_error("Warm-up"):
-            self.plane.warm_up()
+            self.service.model.warm_up()
         if self.server.alive:
             self.open()
             self.mark_ready()
-            self.plane.start_health_check(self.grpc.report_ready)
+            self.service.start_health_check(self.grpc.report_ready)
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:
@@ -109,11 +112,11 @@ class WorkerLifecycle:
         with suppress(OSError):  # the master has exited
             os.kill(self.server.ppid, signal.SIGCHLD)  # wake the master, which stops old workers
         if self.server.age == 1:  # the first worker
-            print_startup_message(self.plane, self.settings, "page" in self.app.blueprints)
+            print_startup_message(self.service, "page" in self.app.blueprints)
 
-    def replace_if_stuck(self, contexts: list[RequestContext]) -> None:
+    def replace_if_stuck(self, calls: list[Call]) -> None:
         """If a call of predict() is stuck, let the master replace this worker. It checks the states each second."""
-        if self.plane.predict.has_stuck_call and self.shared.state(self.server.age) < STUCK:
+        if self.service.pipeline.has_stuck_call and self.shared.state(self.server.age) < STUCK:
             logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
             self.shared.set_state(self.server.age, STUCK)
             if "rolling_reload" in self.settings.disable_optimizations:
@@ -127,14 +130,16 @@ class WorkerLifecycle:
             if self.grpc is None:
                 self.grpc = self.service.make_grpc_server()
                 self.grpc.start()
-            self.grpc.report_ready(self.plane.is_ready)
+            self.grpc.report_ready(self.service.is_ready)
             self.accept()
 
     def on_stop(self) -> None:
         """If the whole service stops, report "not ready". Requests are still accepted."""
         self.shared.set_state(self.server.age, STOPPING)
-        self.plane.is_stopping = is_stopping = self.shared.wait_for_stop()
-        if not (is_stopping and self.plane.is_loaded):
+        is_stopping = self.shared.wait_for_stop()
+        if is_stopping:
+            self.service.model.stop()
+        if not (is_stopping and self.service.model.accepts_requests):
             self.drain_seconds = 0  # other workers serve, or this service was never ready
         if is_stopping and self.grpc:
             self.grpc.report_stopping()
@@ -151,7 +156,7 @@ class WorkerLifecycle:
         return self.closing is not None and self.closing.is_alive()
 
     def should_accept(self) -> bool:
-        return self.plane.is_warm or not self.shared.has_ready()
+        return self.service.model.accepts_requests or not self.shared.has_ready()
 
     def is_service_stopping(self) -> bool:
         return self.shared.is_stopping
@@ -163,7 +168,7 @@ class WorkerLifecycle:
             self.on_drain_end()
         if self.closing:
             self.closing.join()
-        self.plane.close()
+        self.service.close()
         handler.flush()
         code = getattr(sys.exc_info()[1], "code", None)
         status = code if isinstance(code, int) else 0
@@ -173,11 +178,13 @@ class WorkerLifecycle:
         timer.start()
 
 
-def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> None:
+def print_startup_message(service: Service, has_page: bool) -> None:
     """Print the addresses, the process id and an example command. With LOG_FORMAT=json, log the addresses."""
     from app.inference.example import curl_command
 
-    metadata, here = plane.metadata(), settings.with_local_host()
+    settings = service.settings
+    metadata = service.info.metadata
+    here = settings.with_local_host()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
     addresses |= {"Page": f"{here.url}/"} if has_page else {}
     if settings.log_format == "json":
@@ -185,7 +192,7 @@ def print_startup_message(plane: Any, settings: Settings, has_page: bool) -> Non
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
         return
     command = curl_command(
-        plane.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings
+        service.info.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings
     )
     shown = {
         **addresses,

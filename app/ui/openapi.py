@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.inference.data_plane import DataPlane
+from app.inference.model_info import ModelInfo
 from app.protocol.datatypes import datatype_of
 from app.protocol.envelope import JsonObject
 from app.protocol.http_body import JSON
@@ -31,15 +31,15 @@ PARAMETERS: JsonObject = {
 NESTED = {"type": "array", "items": {"type": "array"}, "description": "The same data, nested"}
 
 
-def describe(plane: DataPlane, root: str, has_keys: bool) -> JsonObject:
+def describe(info: ModelInfo, root: str, has_keys: bool) -> JsonObject:
     """Return the description of the service and its model. `root` is the service's URL, relative to the description."""
-    metadata = plane.metadata()
+    metadata = info.metadata
     description: JsonObject = json.loads(TEMPLATE.read_bytes())
     description["servers"][0]["url"] = root
     description["info"] |= {"title": metadata.name, "version": metadata.version}
     paths, components = description["paths"], description["components"]
-    paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = plane.example()
-    model = plane.model_metadata(metadata.name, metadata.version)
+    paths[f"{MODEL}/infer"]["post"]["requestBody"]["content"][JSON]["example"] = info.example()
+    model = info.model_metadata(metadata.name, metadata.version)
     paths[MODEL]["get"]["responses"]["200"]["content"][JSON]["example"] = model
     if not has_keys:
         del description["security"], components["securitySchemes"]

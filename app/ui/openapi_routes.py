@@ -29,10 +29,10 @@ def show_description(**target: str) -> Response:
     """Return the description. Its server URL is relative, so it is also valid under a path prefix of a proxy."""
     from app.ui.openapi import describe  # imported here, because it is rarely used
 
-    service.plane.metadata(**target)
+    service.info.find(**target)
     root = "/".join([".."] * (request.path.count("/") - 1))
     has_keys = service.settings.api_keys_file is not None
-    response = Response(write_json(describe(service.plane, root, has_keys)), headers=HEADERS)
+    response = Response(write_json(describe(service.info, root, has_keys)), headers=HEADERS)
     response.add_etag()
     response.make_conditional(request)
     return response
@@ -44,7 +44,7 @@ def show_description(**target: str) -> Response:
 def show_page(**target: str) -> Response:
     """Return the page. Its files are below its path, so that browsers request them with the same API key."""
     below = "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=service.plane.metadata(**target).name, below=below)
+    html = render_template("docs.html", title=service.info.find(**target).name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
 
 
@@ -53,7 +53,7 @@ def show_page(**target: str) -> Response:
 @swagger.get("/models/<name>/versions/<version>/docs/<file>")
 def show_file(file: str, **target: str) -> Response:
     """Return a file of the page: its own script, or a file of Swagger UI."""
-    service.plane.metadata(**target)
+    service.info.find(**target)
     if file not in FILES:
         abort(404)
     directory = STATIC if file == "swagger.js" else SWAGGER_UI

@@ -3,20 +3,25 @@
 The page loads no files from other servers. The entry point of its scripts is static/page.js.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from flask import Blueprint, Response, abort, render_template, request, send_from_directory
 
-from app.config.settings import Settings
-from app.inference.data_plane import DataPlane
+from app.inference.model_runner import ModelState
 from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import write_json
 from app.rest.routes import NOSNIFF, service
 from app.ui.fields import create_fields, is_table, to_csv
+from app.version import SERVICE_NAME, __version__
+
+if TYPE_CHECKING:
+    from app.service import Service
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -33,6 +38,16 @@ MAX_EXAMPLE_BYTES = 2**15
 # A row with more cells is easier to paste as CSV than to fill in.
 MAX_CELLS = 12
 
+# What the page shows for the states of the model.
+STATES = {
+    ModelState.LOADING: "Loading",
+    ModelState.WARMING_UP: "Loading",
+    ModelState.READY: "Ready",
+    ModelState.UNHEALTHY: "Not ready",
+    ModelState.STOPPING: "Not ready",
+    ModelState.CLOSED: "Not ready",
+}
+
 page = Blueprint("page", __name__, template_folder="templates")
 
 
@@ -41,7 +56,7 @@ def show_page() -> Response:
     """Return the page, or 404 for a client that does not accept HTML."""
     if request.accept_mimetypes and not request.accept_mimetypes.accept_html:
         abort(404)
-    html = render_template("page.html", **page_context(service.plane, service.settings))
+    html = render_template("page.html", **page_context(service))
     return Response(html, headers={**HEADERS, "Cache-Control": "no-store", "Vary": "Accept"})
 
 
@@ -52,10 +67,11 @@ def show_file(name: str) -> Response:
     return response
 
 
-def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
+def page_context(service: Service) -> dict[str, Any]:
     """Return the variables of the template. `script` is the data of the model for the page's scripts."""
-    metadata = plane.metadata()
-    written = write_json(plane.example())
+    settings = service.settings
+    metadata = service.info.metadata
+    written = write_json(service.info.example())
     example = json.loads(written)["inputs"] if len(written) <= MAX_EXAMPLE_BYTES else []
     tensors = {tensor["name"]: tensor for tensor in example}
     values = {name: tensor["data"] for name, tensor in tensors.items()}
@@ -85,8 +101,8 @@ def page_context(plane: DataPlane, settings: Settings) -> dict[str, Any]:
     }
     return {
         "model": metadata,
-        "state": "Ready" if plane.is_ready else "Not ready" if plane.is_warm else "Loading",
-        "service": f"{plane.name} {plane.version}",
+        "state": STATES[service.model.state],
+        "service": f"{SERVICE_NAME} {__version__}",
         "fields": fields,
         "is_table": is_table(metadata.inputs),
         "by_row": len(fields) <= MAX_CELLS and max(map(len, values.values()), default=0) <= 1,

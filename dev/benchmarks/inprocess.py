@@ -23,8 +23,8 @@ import numpy as np
 from flask import Flask
 
 from app.config.resources import configure_malloc
+from app.inference.call import INFER, Call
 from app.inference.outputs import to_datatype
-from app.inference.request_context import RequestContext
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import DATATYPES
 from app.rest.routes import HEADER_LENGTH_KEY
@@ -41,7 +41,7 @@ ROUND_SECONDS = 0.1
 def over_rest(app: Flask, case: Case) -> Callable[[], object]:
     """Return a function that calls the WSGI application with the request, without observers, which have a thread."""
     if "service" in app.extensions:
-        app.extensions["service"].plane.observer_queue.observers.clear()
+        app.extensions["service"].observer_queue.clear_observers()
     fixed = {
         "REQUEST_METHOD": "POST",
         "PATH_INFO": case.path,
@@ -73,8 +73,8 @@ def start_response(*response: Any) -> Callable[[bytes], object]:
 
 def over_grpc(app: Flask, case: Case) -> Callable[[], object]:
     service = app.extensions["service"]
-    servicer = InferenceServicer(service.plane, service.metrics.statistics)
-    return lambda: servicer.ModelInfer(case.body, RequestContext("infer"))  # type: ignore[arg-type]  # no context
+    servicer = InferenceServicer(service)
+    return lambda: servicer.ModelInfer(case.body, Call(INFER))
 
 
 def conversions() -> Iterator[tuple[str, Callable[[], object]]]:

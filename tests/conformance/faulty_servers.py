@@ -12,6 +12,7 @@ from typing import Any
 
 from flask import Flask
 
+from app.inference.model_info import ModelInfo
 from app.protocol.http_body import HEADER_LENGTH
 from oip_conformance.model import INPUTS, NAME, OUTPUTS
 from tests import conformance_model
@@ -46,7 +47,8 @@ def faulty_server() -> Flask:
         return original(environ, start)
 
     app = wrap_application(handle)
-    app.extensions["service"].plane.extensions = []
+    info = app.extensions["service"].info
+    info.server_metadata = lambda: {**ModelInfo.server_metadata(info), "extensions": []}
     return app
 
 
@@ -58,7 +60,7 @@ def minimal_metadata_server() -> Flask:
         metadata[member] = [
             {"name": name, "datatype": kind, "shape": shape} for name, kind, shape in tensors
         ]
-    app.extensions["service"].plane.model_metadata = lambda name, version: dict(metadata)
+    app.extensions["service"].info.model_metadata = lambda name, version: dict(metadata)
     return app
 
 

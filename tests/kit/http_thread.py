@@ -13,6 +13,7 @@ from gunicorn.sock import create_sockets
 
 from app.runtime.gunicorn_hooks import Logger
 from app.server.worker import Worker
+from app.version import SERVICE_NAME
 from tests.kit.service import Service
 from tests.kit.standalone import Lifecycle
 
@@ -53,7 +54,7 @@ class ThreadWorker(Worker):
         super().load_wsgi()
         service = self.app.service
         self.lifecycle = Lifecycle()
-        self.lifecycle.server_name = service.plane.name
+        self.lifecycle.server_name = SERVICE_NAME
         self.lifecycle.max_body_bytes = service.settings.max_request_bytes
         self.lifecycle.max_body_setting = "MAX_REQUEST_BYTES"
         self.accept_connections()

@@ -1,5 +1,7 @@
 """A service of any small model in this process, with a client for each of the four forms of a request."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
@@ -8,6 +10,8 @@ from flask import Flask
 
 from app import create_app
 from app.config.settings import Settings
+from app.inference.model_runner import ModelState
+from app.service import Service as CoreService
 from grpc_service.server import Server
 from oip_conformance.wires import Grpc, Rest
 
@@ -18,7 +22,7 @@ class Service:
     def __init__(self, module: Any, settings: Settings):
         self.settings = settings
         self.app: Flask = create_app(settings, module)
-        self.plane = self.app.extensions["service"].plane
+        self.core: CoreService = self.app.extensions["service"]
         self.client = self.app.test_client()
         self.forms = Forms(self)
         self.starting = Lock()  # several threads of a test may need the server first
@@ -29,9 +33,7 @@ class Service:
     def server(self) -> Server:
         with self.starting:
             if self._server is None:
-                self._server = Server(
-                    self.plane, self.settings, self.app.extensions["service"].metrics.statistics
-                )
+                self._server = self.core.make_grpc_server(reuse_port=False)
                 self._server.start()
             return self._server
 
@@ -56,6 +58,16 @@ class Service:
     @property
     def grpc(self) -> Grpc:
         return self.forms["grpc typed"]
+
+    @contextmanager
+    def model_state(self, state: ModelState) -> Iterator[None]:
+        """Put the model into another state until the end of the `with` block."""
+        model = self.core.model
+        before, model._state = model._state, state
+        try:
+            yield
+        finally:
+            model._state = before
 
     def close(self) -> None:
         if self._channel:

@@ -19,7 +19,7 @@ from flask import Flask, request
 from prometheus_client import Counter
 
 from app import create_app
-from app.inference import data_plane
+from app.inference import model_runner
 from app.observability import observer_queue
 from app.protocol.metadata import MetadataTensor
 from tests.kit import models
@@ -55,7 +55,7 @@ def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any]
 
 def loading() -> Flask:
     """Return the same service with a load() that waits for FOLDER/loaded. Its progress is logged every 0.1 s."""
-    data_plane.LOG_SECONDS = 0.1
+    model_runner.LOG_SECONDS = 0.1
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])

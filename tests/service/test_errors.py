@@ -326,7 +326,7 @@ DIRECT = [
     ),
     Direct(
         "predict() that does not return in time",
-        lambda: TimeLimit(Event().wait, 0.01)(0.5),
+        lambda: TimeLimit(0.01).run(Event().wait, 0.5),
         PredictTimeout,
     ),
     Direct(

@@ -201,6 +201,6 @@ def test_printed_example_is_valid(serve) -> None:
     """The request that `make serve` prints succeeds."""
     service = serve()
     response = service.client.post(
-        f"/v2/models/{METADATA.name}/infer", json=service.plane.example()
+        f"/v2/models/{METADATA.name}/infer", json=service.core.info.example()
     )
     assert response.status_code == 200, f"write an EXAMPLE into app/predict.py: {response.text}"

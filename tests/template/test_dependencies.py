@@ -30,8 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "predict": {"api"},
     "gunicorn.conf": {"config", "observability", "runtime"},
 }
-# They build the application or call all of it.
-EXEMPT = {"app", "__main__", "cli", "testing", "custom"}
+# They build the service or call all of it.
+EXEMPT = {"app", "service", "__main__", "grpc_service.__main__", "cli", "testing", "custom"}
 # The socket helpers that both servers need.
 GRPC_MAY_IMPORT = "app.server.sockets"
 LIBRARIES = {
@@ -48,6 +48,8 @@ FILES = sorted(
 def package_of(name: str) -> str:
     """Return the package of a module of this repository: `rest` for app.rest.routes, `app` for app itself."""
     first, *rest = name.split(".")
+    if name == "grpc_service.__main__":  # it builds a service without REST
+        return name
     return name if first == "gunicorn" else rest[0] if first == "app" and rest else first
 
 

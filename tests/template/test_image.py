@@ -66,7 +66,7 @@ def predict(model, x: np.ndarray):
 # Prints the modules of the service that have no bytecode.
 UNCOMPILED = """
 import os, sys
-import app.cli.healthcheck, app.inference.data_plane, app.rest.routes
+import app.cli.healthcheck, app.service, app.rest.routes
 import grpc_service.server, gunicorn.app.wsgiapp, pandas
 
 bytecode = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}

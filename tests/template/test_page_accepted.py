@@ -12,9 +12,7 @@ from google.protobuf.json_format import Parse
 from playwright.sync_api import Page, expect
 
 from app.api import InvalidInput, MetadataTensor
-from app.config.settings import Settings
 from grpc_service.messages import ModelInferRequest
-from grpc_service.server import Server
 from oip_conformance.wires import Grpc
 from tests.kit import models
 
@@ -49,9 +47,7 @@ def accept(serve: Serve, visit: Open) -> Iterator[tuple[Page, Callable[[], str]]
     """Return a page, and a function that sends its calls for curl and grpcurl, and returns that for curl."""
     app = serve(picky())
     page, service = visit(app.address), app.extensions["service"]
-    server = Server(
-        service.plane, Settings(host="127.0.0.1", grpc_port=0), service.metrics.statistics
-    )
+    server = service.make_grpc_server(reuse_port=False)
     server.start()
 
     def send() -> str:

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
+from app.inference.model_runner import ModelState
 from app.protocol.metadata import MetadataTensor
 from tests.kit import models
 
@@ -62,12 +63,13 @@ def test_image_previews_keep_aspect_ratio(visit: Open, all_kinds: str) -> None:
 def test_page_waits_for_model(visit: Open, serve: Serve) -> None:
     """Until the model is ready, the button is disabled. The page detects by itself when it is ready."""
     app = serve(models.echo("FP32", [-1]))
-    app.extensions["service"].plane.is_warm = False
+    model = app.extensions["service"].model
+    model._state = ModelState.LOADING
     page = visit(app.address)
     expect(page.locator("#state")).to_have_text("Loading")
     expect(page.get_by_role("button", name="Predict")).to_be_disabled()
     expect(page.get_by_text("You can send requests as soon as the model is ready.")).to_be_visible()
-    app.extensions["service"].plane.is_warm = True
+    model._state = ModelState.READY
     expect(page.locator("#state")).to_have_text("Ready")
     predict(page)
     expect(page.get_by_role("table").first).to_be_visible()

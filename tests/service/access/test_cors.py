@@ -120,6 +120,6 @@ def test_fast_path_remains_in_use(serve) -> None:
     service = serve(models.echo("FP32", [-1]), cors_origins=(ORIGIN,))
     sent = {"Origin": ORIGIN, "X-Request-Id": "same"}
     first, second = (service.client.post(INFER, data=REQUEST, headers=sent) for _ in range(2))
-    assert service.app.wsgi_app.wsgi.wsgi.can_bypass_flask
+    assert service.app.wsgi_app.wsgi.wsgi.bypasses_flask
     assert first.headers["Access-Control-Allow-Origin"] == ORIGIN
     assert (sorted(first.headers), first.data) == (sorted(second.headers), second.data)

@@ -144,7 +144,7 @@ def test_files(
 def test_bench(gapped: Any, tmp_path: Path) -> None:
     """C12, C13: `bench` sends a request in JSON form, with gaps and base64 text, as binary data."""
     path = tmp_path / "request.json"
-    path.write_text(json.dumps(gapped.service.plane.example()))
+    path.write_text(json.dumps(gapped.service.core.info.example()))
     words = [
         "--input",
         str(path),

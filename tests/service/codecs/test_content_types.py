@@ -176,7 +176,7 @@ def test_rejects_codecs_without_a_content_type() -> None:
 def test_startup_example_is_a_valid_request(serve, content_type: str | None) -> None:
     """The service accepts the example request that it prints at startup."""
     service = serve(describing_model(np.ndarray, declared(content_type)))
-    body = service.plane.example()
+    body = service.core.info.example()
     assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
 
 

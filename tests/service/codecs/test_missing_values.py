@@ -216,7 +216,7 @@ def test_example_can_have_gaps(serve, form: str) -> None:
     module = describing_model(list[str], gapped())
     module.EXAMPLE = {"x": ["a", None]}
     service = serve(module)
-    (tensor,) = service.plane.example()["inputs"]
+    (tensor,) = service.core.info.example()["inputs"]
     assert tensor["data"] == ["a", None]
 
 

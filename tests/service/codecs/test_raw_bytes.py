@@ -206,7 +206,7 @@ def test_example_is_in_json_form(serve) -> None:
         module.EXAMPLE = {"x": files}
         del module.warm_up
         service = serve(module)
-        service.plane.load()
-        service.plane.warm_up()
-        (tensor,) = service.plane.example()["inputs"]
+        service.core.model.load()
+        service.core.model.warm_up()
+        (tensor,) = service.core.info.example()["inputs"]
         assert tensor["data"] == [each.decode() for each in in_form("rest json")]

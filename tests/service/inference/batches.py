@@ -73,14 +73,14 @@ class QueuedRequests:
         return self.sent[-1]
 
     def inside(self) -> int:
-        return self.service.plane.admission.in_flight - self.others
+        return self.service.core.pipeline.scheduler.in_flight - self.others
 
     def calls(self) -> list[int]:
         """Release the model, wait for all responses and return the rows of each call after the first."""
         self.model.go.set()
         self.pool.shutdown()
-        assert self.service.plane.admission.in_flight == 0
-        assert self.service.plane.batcher.open == {}
+        assert self.service.core.pipeline.scheduler.in_flight == 0
+        assert self.service.core.pipeline.scheduler.open_groups == 0
         return self.model.calls[1:]
 
 

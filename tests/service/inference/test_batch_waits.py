@@ -82,7 +82,7 @@ def test_first_request_of_a_batch_is_canceled(serve: Callable[..., Service]) -> 
     model.go.set()
     service = serve(model.module, max_batch_size=2, max_batch_delay_ms=600_000)
     gone = start_single_call(service, [1])
-    wait_for(lambda: service.plane.admission.in_flight == 1)
+    wait_for(lambda: service.core.pipeline.scheduler.in_flight == 1)
     assert gone.cancel()
     response = service.grpc.infer([("x", "FP32", [1, 1], [3])])
     assert (response.outputs["y"][2], model.calls) == ([6], [1])

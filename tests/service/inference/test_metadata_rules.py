@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.inference.model_runner import ModelState
 from oip_conformance import messages
 from oip_conformance.wires import plain
 from tests.kit import models
@@ -77,10 +78,11 @@ def test_returns_the_model_configuration(serve) -> None:
 def test_repository_index(serve, body: str, loaded: bool, state: str | None) -> None:
     """T2: the index lists the model and its state, or nothing if only ready models are requested."""
     service = serve(models.two_by_two())
-    service.plane.is_warm = loaded
-    response = service.client.post("/v2/repository/index", data=body)
+    model_state = ModelState.READY if loaded else ModelState.LOADING
+    with service.model_state(model_state):
+        response = service.client.post("/v2/repository/index", data=body)
+        index = service.grpc.call("RepositoryIndex", ready="true" in body)
     reason = "" if loaded else "not ready"
     expected = [{"name": "test", "version": "1", "state": state, "reason": reason}] if state else []
     assert (response.status_code, response.json) == (200, expected)
-    index = service.grpc.call("RepositoryIndex", ready="true" in body)
     assert index == messages.RepositoryIndexResponse(models=expected)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.inference.call import INFER, Call
 from app.inference.predict_adapter import ModelAdapter
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import ModelError
@@ -19,7 +20,7 @@ from tests.kit import models
 
 def call(module: Any) -> dict[str, Any]:
     """Return the data of each output of a model without inputs."""
-    outputs, _ = ModelAdapter(module)(None, InferenceRequest([]))
+    outputs, _ = ModelAdapter(module).predict(None, InferenceRequest([]), (Call(INFER),))
     return {name: output.data for name, output in outputs.items()}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.inference.model_runner import ModelState
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor
 from oip_conformance.wires import error_message
@@ -98,31 +99,30 @@ def test_predict_may_omit_outputs_that_are_not_requested(serve, form: str) -> No
 def test_rejects_requests_until_ready(serve, form: str) -> None:
     """R5, R19, G1: inference requests are rejected while the model is not ready."""
     service = serve(models.two_by_two())
-    service.plane.is_warm = False
-    response = service.forms[form].infer([ROWS])
+    with service.model_state(ModelState.WARMING_UP):
+        response = service.forms[form].infer([ROWS])
     assert (response.kind, response.text) == (
         "UNAVAILABLE",
         'Model "test": not ready. Retry later.',
     )
-    service.plane.is_warm = True
     assert service.forms[form].infer([ROWS]).kind == "ok"
 
 
 def test_health_checks_report_not_ready(serve) -> None:
     """R5: while the model is not ready, readiness checks fail, and liveness checks and metadata succeed."""
     service = serve(models.two_by_two())
-    service.plane.is_warm = False
-    for path, body in [
-        ("/v2/health/ready", {"live": True, "ready": False}),
-        ("/v2/models/test/ready", {"name": "test", "ready": False}),
-        ("/v2/models/test/versions/1/ready", {"name": "test", "ready": False}),
-    ]:
-        response = service.client.get(path)
-        assert (response.status_code, response.json) == (503, body)
-        assert int(response.headers["Retry-After"]) > 0
-    assert "not ready" in error_message(service.rest.post({"inputs": []}), 503)
-    assert not service.grpc.call("ServerReady").ready
-    assert not service.grpc.call("ModelReady", name="test").ready
+    with service.model_state(ModelState.LOADING):
+        for path, body in [
+            ("/v2/health/ready", {"live": True, "ready": False}),
+            ("/v2/models/test/ready", {"name": "test", "ready": False}),
+            ("/v2/models/test/versions/1/ready", {"name": "test", "ready": False}),
+        ]:
+            response = service.client.get(path)
+            assert (response.status_code, response.json) == (503, body)
+            assert int(response.headers["Retry-After"]) > 0
+        assert "not ready" in error_message(service.rest.post({"inputs": []}), 503)
+        assert not service.grpc.call("ServerReady").ready
+        assert not service.grpc.call("ModelReady", name="test").ready
     for path in ["/v2/health/live", "/v2", "/v2/models/test"]:
         assert service.client.get(path).status_code == 200
     assert service.grpc.call("ServerLive").live

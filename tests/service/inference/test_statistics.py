@@ -239,7 +239,7 @@ def test_later_requests_are_not_included(service: Service, monkeypatch: pytest.M
             assert service.rest.infer([]).kind == "INVALID_ARGUMENT"
 
     with monkeypatch.context() as context:
-        context.setattr(service.plane.observer_queue, "wait_for_workers", wait)
+        context.setattr(service.core.observer_queue, "wait_for_workers", wait)
         first = service.client.get(STATS).json["model_stats"][0]
         second = service.client.get(STATS).json["model_stats"][0]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.api import ConfigurationError
-from app.inference import data_plane
+from app.inference import model_runner
 from app.inference.startup_errors import describe_error
 from app.protocol.errors import ModelError
 from app.protocol.messages import InferenceRequest
@@ -38,7 +38,7 @@ class RecordingModel:
 def test_warm_up_with_ones(serve) -> None:
     """Without warm_up(), predict() is called once with ones of the smallest valid shape."""
     model = RecordingModel(MetadataTensor("a", "FP32", [-1, 3]), MetadataTensor("b", "BOOL", [2]))
-    assert serve(model.module).plane.is_ready
+    assert serve(model.module).core.is_ready
     (seen,) = model.seen
     assert (seen["a"].dtype, seen["a"].tolist(), seen["b"].tolist()) == (
         np.float32,
@@ -50,7 +50,7 @@ def test_warm_up_with_ones(serve) -> None:
 def test_no_warm_up_call_for_bytes(serve) -> None:
     """Without EXAMPLE, predict() is not called for a BYTES input, because valid text is not known."""
     model = RecordingModel(MetadataTensor("a", "BYTES", [-1]))
-    assert serve(model.module).plane.is_ready
+    assert serve(model.module).core.is_ready
     assert not model.seen
 
 
@@ -68,7 +68,7 @@ def test_warm_up_with_example(serve) -> None:
         [[1, np.float32(2.1)]],
         ["\u00e4"],
     )
-    body = service.plane.example()
+    body = service.core.info.example()
     assert body["inputs"] == [
         {"name": "a", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.1]},
         {"name": "b", "shape": [1], "datatype": "BYTES", "data": ["\u00e4"]},
@@ -81,7 +81,7 @@ def test_example_with_missing_number(serve) -> None:
     model = RecordingModel(MetadataTensor("a", "FP32", [-1]), EXAMPLE={"a": [1.5, None]})
     service = serve(model.module)
     np.testing.assert_array_equal(model.seen[0]["a"], np.array([1.5, np.nan], np.float32))
-    assert service.plane.example()["inputs"][0]["data"] == [1.5, None]
+    assert service.core.info.example()["inputs"][0]["data"] == [1.5, None]
 
 
 def test_example_without_json_form(serve) -> None:
@@ -89,7 +89,7 @@ def test_example_without_json_form(serve) -> None:
     model = RecordingModel(MetadataTensor("a", "BYTES", [-1]), EXAMPLE={"a": [b"\xff"]})
     service = serve(model.module)
     assert model.seen[0]["a"].tolist() == [b"\xff"]
-    assert service.plane.example()["inputs"][0]["data"] == ["text"]
+    assert service.core.info.example()["inputs"][0]["data"] == ["text"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_custom_warm_up_replaces_ones(serve) -> None:
     model = RecordingModel(
         MetadataTensor("a", "FP32", [1]), load=lambda: "loaded", warm_up=given.append
     )
-    assert serve(model.module).plane.is_ready
+    assert serve(model.module).core.is_ready
     assert (given, model.seen) == (["loaded"], [])
 
 
@@ -140,7 +140,7 @@ def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixt
         raise ZeroDivisionError("a is one")
 
     model = RecordingModel(MetadataTensor("a", "FP32", [1]), predict=predict)
-    assert serve(model.module).plane.is_ready
+    assert serve(model.module).core.is_ready
     assert "Warm-up call with ones failed" in caplog.text
     assert "ZeroDivisionError: a is one" in caplog.text
 
@@ -148,7 +148,7 @@ def test_failed_warm_up_with_ones_is_logged(serve, caplog: pytest.LogCaptureFixt
 def test_missing_example_for_text_is_logged(serve, caplog: pytest.LogCaptureFixture) -> None:
     """Without EXAMPLE, a model with a text input is not called before it is ready, and a warning is logged."""
     model = RecordingModel(MetadataTensor("a", "BYTES", [1]))
-    assert serve(model.module).plane.is_ready
+    assert serve(model.module).core.is_ready
     assert model.seen == []
     assert "Warm-up skipped, because an input is text. Define EXAMPLE" in caplog.text
 
@@ -192,8 +192,8 @@ def test_progress_of_load_is_logged(
     serve, caplog: pytest.LogCaptureFixture, monkeypatch, fails: bool
 ) -> None:
     """During load(), a thread logs the time regularly. The thread has ended when load() has returned or failed."""
-    caplog.set_level(logging.INFO, "app.inference.data_plane")
-    monkeypatch.setattr(data_plane, "LOG_SECONDS", 0.01)
+    caplog.set_level(logging.INFO, "app.inference.model_runner")
+    monkeypatch.setattr(model_runner, "LOG_SECONDS", 0.01)
 
     def load() -> None:
         wait_for(lambda: "Still loading the model after " in caplog.text)
@@ -203,7 +203,7 @@ def test_progress_of_load_is_logged(
     model = RecordingModel(MetadataTensor("a", "FP32", [1]), load=load)
     with pytest.raises(RuntimeError) if fails else nullcontext():
         serve(model.module)
-    assert not any(isinstance(thread, data_plane.Repeater) for thread in threading.enumerate())
+    assert not any(isinstance(thread, model_runner.Repeater) for thread in threading.enumerate())
     first, *_, last = (record.getMessage() for record in caplog.records)
     assert first == "Loading the model"
     assert last.startswith("Still loading" if fails else "Loaded the model in ")

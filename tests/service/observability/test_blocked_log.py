@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from app.inference.request_context import RequestContext
+from app.inference.call import INFER, Call
 from app.observability.observer_queue import CHUNK, ObserverQueue
 from tests.kit.log_lines import ROOT, Client, parse
 from tests.kit.processes import Running, local_settings, wait_for
@@ -123,20 +123,22 @@ def test_writes_long_lines_completely(kind: str) -> None:
 
 def test_blocked_log_does_not_block_metrics() -> None:
     """A blocked log does not delay metrics, and settle() returns even if requests keep arriving."""
-    counted: list[RequestContext] = []
-    written: list[RequestContext] = []
+    counted: list[Call] = []
+    written: list[Call] = []
     may_write, is_over = threading.Event(), threading.Event()
 
-    def write(calls: list[RequestContext]) -> None:
+    def write(calls: list[Call]) -> None:
         may_write.wait(60)
         written.extend(calls)
         if not is_over.is_set():
-            observer_queue.add(RequestContext("infer"))
+            observer_queue.add(Call(INFER))
 
     observer_queue = ObserverQueue()
-    observer_queue.start(counted.extend, write)
+    observer_queue.add_observer(counted.extend)
+    observer_queue.add_observer(write)
+    observer_queue.start()
     for _ in range(CHUNK + 1):
-        observer_queue.add(RequestContext("infer"))
+        observer_queue.add(Call(INFER))
     wait_for(lambda: len(counted) == CHUNK + 1)
     assert not written
     may_write.set()

@@ -161,7 +161,7 @@ def test_every_logger_uses_the_format(run: Run) -> None:
         ("gunicorn.error", "Starting gunicorn "),
         ("gunicorn.error", "Handling signal: term"),
         ("gunicorn.error", "Shutting down: Master"),
-        ("app.inference.data_plane", "Loaded the model in "),
+        ("app.inference.model_runner", "Loaded the model in "),
         ("py.warnings", "UserWarning: "),
     ]:
         assert any(each == logger and said in message for each, message in messages), said
@@ -227,9 +227,11 @@ def test_path(method: str, path: str, message: str) -> None:
     """The log has the path only if it is known, otherwise the pattern of the route, and no method of the client's."""
     app = create_app(module=models.echo("FP32", [-1]))
     fields: list[tuple[str, dict[str, Any]]] = []
-    app.extensions["service"].plane.observer_queue.observers[:] = [
-        lambda contexts: fields.extend(each.log_fields() for each in contexts)
-    ]
+    queue = app.extensions["service"].observer_queue
+    queue.clear_observers()
+    queue.add_observer(
+        lambda calls: fields.extend((call.log_message(), call.log_fields()) for call in calls)
+    )
     app.test_client().open(path, method=method)
     ((found, own),) = fields
     assert found == message

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from app.inference.request_context import RequestContext, current_contexts
+from app.inference.call import INFER, Call, current_calls
 from app.observability import log
 from oip_conformance.wires import Grpc
 from tests.kit.log_lines import FORMATS, ROOT, parse
@@ -113,9 +113,9 @@ def test_any_record_is_one_line(
 
 def test_batch_lines_name_all_requests() -> None:
     """A line that predict() logs for a batch has the ids of all its requests."""
-    token = current_contexts.set((RequestContext("infer", "a"), RequestContext("infer", "b")))
+    token = current_calls.set((Call(INFER, "a"), Call(INFER, "b")))
     try:
         record = logging.makeLogRecord({"name": "model", "msg": "hello", "levelname": "INFO"})
         assert " INFO model [a,b]: hello" in log.TextFormatter().format(record)
     finally:
-        current_contexts.reset(token)
+        current_calls.reset(token)

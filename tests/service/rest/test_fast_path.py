@@ -39,7 +39,7 @@ def warm_client(application: Flask) -> FlaskClient:
 
 
 def is_open(application: Flask) -> bool:
-    return application.wsgi_app.wsgi.can_bypass_flask  # type: ignore[attr-defined]
+    return application.wsgi_app.wsgi.bypasses_flask  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

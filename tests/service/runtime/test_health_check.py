@@ -86,7 +86,7 @@ def test_health_check_needs_function_and_interval(
         module.is_healthy = lambda model: True
     service = serve(module, health_check_interval_seconds=seconds)
     before = threading.active_count()
-    service.plane.start_health_check(lambda is_ready: None)
+    service.core.start_health_check(lambda is_ready: None)
     assert threading.active_count() == before + threads
-    service.plane.close()
+    service.core.close()
     assert threading.active_count() == before

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.inference.model_runner import ModelState
 from app.protocol.metadata import MetadataTensor
 from app.ui.fields import create_fields, to_csv
 from oip_conformance.wires import error_message
@@ -58,7 +59,7 @@ def script(page: str) -> dict[str, Any]:
 def test_page_shows_model(iris) -> None:
     """The page shows the model's name, version, platform, state, inputs and outputs, and a field for each input."""
     page = show(iris)
-    metadata = iris.plane.metadata()
+    metadata = iris.core.info.metadata
     for text in (
         metadata.name,
         metadata.version,
@@ -171,8 +172,8 @@ def test_markup_in_metadata_is_escaped(serve) -> None:
 def test_page_before_model_is_ready(serve) -> None:
     """While the model loads, the page shows its state, and the form is disabled."""
     service = serve(models.echo("FP32", [-1]))
-    service.plane.is_warm = False
-    page = show(service)
+    with service.model_state(ModelState.LOADING):
+        page = show(service)
     assert 'data-state="Loading" role="status">Loading<' in page
     assert '<fieldset id="enabled" disabled>' in page
 

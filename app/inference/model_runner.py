@@ -1,0 +1,189 @@
+"""The model of a process: loading, warm-up, health, predict() and the end."""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from threading import Lock, Timer
+from time import monotonic
+from typing import Any
+
+from app.config.resources import release_free_memory
+from app.inference.batching import Result
+from app.inference.call import Call
+from app.inference.predict_adapter import ModelAdapter
+from app.inference.startup_errors import describe_error
+from app.protocol.messages import InferenceRequest
+
+LOG_SECONDS = 10.0  # interval of log messages during load()
+# Maximum wait for the end of a call of is_healthy(), which can hang.
+JOIN_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class ModelState(Enum):
+    LOADING = "loading"
+    WARMING_UP = "warming up"
+    READY = "ready"
+    UNHEALTHY = "unhealthy"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+LOADING = ModelState.LOADING
+WARMING_UP = ModelState.WARMING_UP
+READY = ModelState.READY
+UNHEALTHY = ModelState.UNHEALTHY
+STOPPING = ModelState.STOPPING
+CLOSED = ModelState.CLOSED
+
+_NEXT_STATES = {
+    LOADING: (WARMING_UP, CLOSED),
+    WARMING_UP: (READY, CLOSED),
+    READY: (UNHEALTHY, STOPPING, CLOSED),
+    UNHEALTHY: (READY, STOPPING, CLOSED),
+    STOPPING: (CLOSED,),
+    CLOSED: (),
+}
+
+# States in which predict() can be called.
+ACCEPTING = (READY, UNHEALTHY, STOPPING)
+
+
+class Repeater(Timer):
+    """Calls a function every `interval` seconds in a thread, until the end of a `with` block."""
+
+    __enter__ = Timer.start  # a daemon thread if the calling thread is one
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+        self.join(JOIN_SECONDS)
+
+    def run(self) -> None:
+        while not self.finished.wait(self.interval):
+            self.function(*self.args)
+
+
+class ModelRunner:
+    """Runs load(), predict(), is_healthy() and unload() of one predict.py, in one process.
+
+    The state says what the model can do:
+
+        state       predict()  reports ready  next state
+        ----------  ---------  -------------  --------------------------------------------
+        LOADING     no         no             WARMING_UP when load() has returned
+        WARMING_UP  no         no             READY when the warm-up has ended
+        READY       yes        yes            UNHEALTHY when is_healthy() fails
+        UNHEALTHY   yes        no             READY when is_healthy() succeeds again
+        STOPPING    yes        no             CLOSED after the last request
+        CLOSED      no         no             -
+
+    READY and UNHEALTHY become STOPPING if the whole service stops. Every state can become CLOSED:
+    in LOADING and WARMING_UP, nothing waits for a model that no request has used.
+    """
+
+    def __init__(self, adapter: ModelAdapter):
+        self.load_seconds = 0.0
+        self._adapter = adapter
+        self._model: Any = None
+        self._state = LOADING
+        self._state_lock = Lock()  # load(), health check and stop() run in different threads
+        self._health_check: Repeater | None = None
+
+    @property
+    def state(self) -> ModelState:
+        return self._state
+
+    @property
+    def accepts_requests(self) -> bool:
+        """True if predict() can be called. An unhealthy or stopping model still responds."""
+        return self._state in ACCEPTING
+
+    @property
+    def is_ready(self) -> bool:
+        """True if clients should send requests."""
+        return self._state is READY
+
+    def load(self) -> None:
+        """Call load(), and log its progress. Its exceptions propagate."""
+        logger.info("Loading the model")
+        begun = monotonic()
+
+        def log_progress() -> None:
+            logger.info("Still loading the model after %.0f s", monotonic() - begun)
+
+        with Repeater(LOG_SECONDS, log_progress):
+            self._model = self._adapter.load()
+        self.load_seconds = monotonic() - begun
+        self._enter(WARMING_UP)
+        logger.info("Loaded the model in %.1f s", self.load_seconds)
+
+    def warm_up(self) -> None:
+        """Warm up the model, which is ready then. Exceptions of predict.py propagate."""
+        self._adapter.warm_up(self._model)
+        release_free_memory()
+        self._enter(READY)
+
+    def predict(self, request: InferenceRequest, calls: tuple[Call, ...]) -> Result:
+        """Call predict() for a request, or for the joined request of several calls.
+
+        Raise the exceptions of ModelAdapter.predict().
+        """
+        return self._adapter.predict(self._model, request, calls)
+
+    def start_health_check(self, seconds: float, report: Callable[[bool], None]) -> None:
+        """Call is_healthy(), if it is defined, every `seconds`, if that is not 0.
+
+        After each change of the result, pass is_ready to `report`.
+        """
+        if self._adapter.check_health is None or not seconds:
+            return
+        self._health_check = Repeater(seconds, self._check_health, [report])
+        self._health_check.start()
+
+    def stop(self) -> None:
+        """Report that the model is not ready. It still accepts requests, if it was ready before."""
+        if not self._enter(STOPPING):
+            self._enter(CLOSED)
+
+    def close(self, *, is_in_use: bool) -> None:
+        """Accept no more requests. Call unload(), unless requests still use the model."""
+        was_ready = self.accepts_requests
+        self._enter(CLOSED)
+        if is_in_use:
+            logger.warning("Requests have not finished. Exiting without unload()")
+            return
+        if self._health_check is not None:
+            self._health_check.__exit__()
+        if was_ready:
+            try:
+                self._adapter.unload(self._model)
+            except BaseException:  # includes SystemExit and panics of Rust extensions
+                logger.exception("unload() raised an exception")
+
+    def _enter(self, state: ModelState) -> bool:
+        """Change the state, and return True, if the transition exists. Otherwise, return False."""
+        with self._state_lock:
+            is_allowed = state in _NEXT_STATES[self._state]
+            if is_allowed:
+                self._state = state
+        return is_allowed
+
+    def _check_health(self, report: Callable[[bool], None]) -> None:
+        problem = self._health_problem()
+        if problem and self._enter(UNHEALTHY):
+            logger.warning("The model is unhealthy: %s", problem)
+            report(self.is_ready)
+        elif not problem and self._state is UNHEALTHY and self._enter(READY):
+            logger.warning("The model is healthy again")
+            report(self.is_ready)
+
+    def _health_problem(self) -> str:
+        """Call is_healthy(). Return the reason why the model is unhealthy, or ""."""
+        try:
+            result = self._adapter.check_health(self._model)
+        except BaseException as error:  # includes SystemExit and panics of Rust extensions
+            return describe_error(error)
+        if result:
+            return ""
+        return f"is_healthy() returned {result}"

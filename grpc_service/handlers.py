@@ -1,0 +1,186 @@
+"""From grpcio to the servicer: handlers that create calls, and turn exceptions into gRPC statuses.
+
+grpcio calls a handler in a thread of its pool. A handler creates the call, calls the servicer's
+method, and records the end of the call for the observers:
+
+    handler(body, context) -> GrpcCall -> method of InferenceServicer -> response or status
+
+status_of() is the one place that knows the gRPC status of each exception.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, NamedTuple, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from app.inference.call import INFER, current_calls
+from app.observability.observer_queue import ObserverQueue
+from app.protocol import errors
+from grpc_service import messages
+from grpc_service.grpc_call import OPERATIONS, GrpcCall
+from grpc_service.servicer import InferenceServicer
+
+STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
+    errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.PayloadTooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnsupportedEncoding: grpc.StatusCode.UNIMPLEMENTED,
+    errors.ModelError: grpc.StatusCode.INTERNAL,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.ClientDisconnected: grpc.StatusCode.CANCELLED,
+}
+# Seconds, as in REST. It tells an overload from a message that is too large.
+RETRY_AFTER = ("retry-after", "1")
+
+logger = logging.getLogger(__name__)
+
+# Takes and returns serialized messages.
+BytesMethod = Callable[[bytes, GrpcCall], bytes]
+
+
+class Status(NamedTuple):
+    """A gRPC status: its code, the message for the client, and the one for the log."""
+
+    code: grpc.StatusCode
+    text: str
+    log_text: str
+
+
+def status_of(error: BaseException, method: Any) -> Status:
+    """Return the status for an exception in a method of the protocol's descriptor.
+
+    Call this only inside `except`, because it logs an unexpected exception.
+    """
+    if isinstance(error, errors.InferenceError):
+        return Status(errors.status_of(error, STATUS), str(error), error.log_text())
+    if isinstance(error, DecodeError):
+        problem = f"Invalid {method.input_type.name} message."
+        return Status(grpc.StatusCode.INVALID_ARGUMENT, f"{problem} Got {error}.", problem)
+    logger.exception("%s failed", method.name)
+    problem = f"Internal error: {type(error).__name__}."
+    return Status(grpc.StatusCode.INTERNAL, problem, problem)
+
+
+class CallTracker:
+    """The calls in flight, and whether new ones are rejected."""
+
+    def __init__(self) -> None:
+        self._contexts: set[grpc.ServicerContext] = set()
+        self._is_stopping = False
+
+    def add(self, context: grpc.ServicerContext) -> None:
+        """Track a call until its end. Raise Unavailable after reject_calls()."""
+        self._contexts.add(context)
+        is_running = context.add_callback(lambda: self._contexts.discard(context))
+        if not is_running:  # it has ended, and grpcio calls no callback
+            self._contexts.discard(context)
+
+    def check_accepting(self) -> None:
+        """Raise Unavailable after reject_calls()."""
+        if self._is_stopping:
+            raise errors.Unavailable("worker is shutting down", remedy="retry the call")
+
+    def reject_calls(self) -> None:
+        self._is_stopping = True
+
+    @property
+    def contexts(self) -> list[grpc.ServicerContext]:
+        """grpcio's contexts of the calls in flight."""
+        return list(self._contexts)
+
+
+def make_handlers(
+    servicer: InferenceServicer, tracker: CallTracker, observer_queue: ObserverQueue
+) -> grpc.GenericRpcHandler:
+    """Return the handler for all methods in the proto.
+
+    grpcio references a handler's argument until the response is sent. The argument is a list, so
+    that the handler can release the body.
+    """
+    handlers = {}
+    for method in messages.SERVICE.methods:
+        handler = Handler(servicer, method, tracker=tracker, observer_queue=observer_queue)
+        handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+            handler, request_deserializer=lambda body: [body]
+        )
+    return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
+
+
+class Handler:
+    """Handles the calls of one gRPC method."""
+
+    def __init__(
+        self,
+        servicer: InferenceServicer,
+        method: Any,
+        tracker: CallTracker,
+        observer_queue: ObserverQueue,
+    ):
+        self._method = method
+        self._run = _to_bytes_method(servicer, method)
+        self._tracker = tracker
+        self._observer_queue = observer_queue
+
+    def __call__(self, held_body: list[bytes], context: grpc.ServicerContext) -> bytes:
+        call = GrpcCall(self._method.name, context)
+        current_calls.set((call,))
+        self._tracker.add(context)
+        try:
+            self._tracker.check_accepting()
+            call.outcome.receive(len(held_body[0]))
+            body = self._run(held_body.pop(), call)
+        except BaseException as error:  # includes SystemExit and panics of Rust extensions
+            status = status_of(error, self._method)
+            call.outcome.fail(type(error), status.log_text)
+        else:
+            self._succeed(call, len(body))
+            return body
+        return abort(call, context, status=status, observer_queue=self._observer_queue)
+
+    def _succeed(self, call: GrpcCall, size: int) -> None:
+        call.outcome.set_status("OK")
+        call.outcome.send(size)
+        if call.response_headers:
+            call.set_trailing_metadata()
+        if call.is_abandoned():
+            # grpcio cancels a call at its deadline, too.
+            is_late = call.client_deadline() <= monotonic()
+            call.outcome.set_status("DEADLINE_EXCEEDED" if is_late else "CANCELLED")
+        call.end()
+        self._observer_queue.add(call)
+
+
+def abort(
+    call: GrpcCall, context: grpc.ServicerContext, status: Status, observer_queue: ObserverQueue
+) -> NoReturn:
+    """Record the end of a failed call, and abort it: grpcio's abort() raises an exception."""
+    call.outcome.set_status(status.code.name)
+    if call.outcome.error_class is errors.Overloaded:
+        call.set_trailing_metadata(RETRY_AFTER)
+    else:
+        call.set_trailing_metadata()
+    call.end()
+    observer_queue.add(call)
+    raise context.abort(status.code, status.text)
+
+
+def _to_bytes_method(servicer: InferenceServicer, method: Any) -> BytesMethod:
+    """Return the servicer's method as a function of serialized messages."""
+    if OPERATIONS[method.name] == INFER:
+        return servicer.ModelInfer
+    respond = getattr(servicer, method.name)
+    request_class = messages.message(method.input_type.name)
+
+    def run(body: bytes, call: GrpcCall) -> bytes:
+        response: bytes = respond(request_class.FromString(body)).SerializeToString()
+        return response
+
+    return run
