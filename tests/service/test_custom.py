@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import requests
-from flask import Flask
+from flask import Flask, Response
 from flask import request as flask_request
 
 import app.custom
 from app.api import InferenceRequest, RequestInput
+from app.inference.call import Call
 from grpc_service import client
 from oip_conformance.wires import Grpc, error_message
 from tests.kit import models
@@ -185,9 +186,82 @@ def test_fast_path_remains_in_use(serve, additions: Callable[..., None], rows: i
     for _ in range(2):
         assert service.client.put("/echo", json=[1, 2]).json == [1, 2]
         assert service.client.post("/v2/models/test/infer", json=body).status_code == 200
-    assert fast_path.can_bypass_flask
+    assert fast_path.bypasses_flask
     assert seen[2:] == ["/echo", "/v2/models/test/infer"] * 2
     assert error_message(service.client.put("/echo", json=["a"]), 400)
+
+
+def generator_middleware(wsgi: Any) -> Any:
+    """Return a middleware that is a generator, so that nothing runs before its first iteration."""
+
+    def run(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        yield from wsgi(environ, start_response)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["generator middleware", "lazy response"])
+def test_lazy_responses_are_recorded_at_their_end(
+    serve, additions: Callable[..., None], kind: str
+) -> None:
+    """A response whose body is a generator is recorded with its status and size, when it has ended."""
+    is_sent: list[bool] = []
+
+    def init_app(flask: Flask) -> None:
+        @flask.get("/parts")
+        def parts() -> Response:
+            def generate() -> Iterator[bytes]:
+                yield b"one,"
+                is_sent.append(not recorded)
+                yield b"two"
+
+            return Response(generate(), 202)
+
+        if kind == "generator middleware":
+            flask.wsgi_app = generator_middleware(flask.wsgi_app)  # type: ignore[method-assign]
+
+    additions(init_app)
+    service = serve(models.echo("FP32", [-1]))
+    recorded: list[tuple[str, str, int]] = []
+
+    def observe(calls: list[Call]) -> None:
+        for call in calls:
+            recorded.append((call.operation, call.outcome.status, call.outcome.response_bytes))
+
+    service.core.observer_queue.add_observer(observe)
+    response = service.client.get("/parts")
+    assert response.data == b"one,two"
+    response.close()
+
+    assert is_sent == [True]
+    assert recorded == [("parts", "202", 7)]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_middleware_without_start_is_recorded(
+    serve, additions: Callable[..., None], method: str
+) -> None:
+    """A generator middleware that raises an exception before its response is recorded without a status."""
+
+    def init_app(flask: Flask) -> None:
+        def fail(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+            raise ZeroDivisionError
+            yield
+
+        flask.wsgi_app = fail  # type: ignore[method-assign]
+
+    additions(init_app)
+    service = serve(models.echo("FP32", [-1]))
+    statuses: list[str] = []
+    service.core.observer_queue.add_observer(
+        lambda calls: statuses.extend(call.outcome.status for call in calls)
+    )
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": "/v2"}
+    body = service.app.wsgi_app(environ, lambda *response: None)
+    with pytest.raises(ZeroDivisionError):
+        list(body)
+    body.close()  # type: ignore[attr-defined]
+    assert statuses == [""]
 
 
 def start(project: Path, *words: str) -> str:

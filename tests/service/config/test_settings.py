@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from app import api, create_app, testing
+from app.api import model_file
 from app.config.settings import Settings, find_warnings, read_settings
 from app.protocol.errors import ConfigurationError
+from app.protocol.metadata import MetadataTensor
+from tests.kit import models
 
 
 def test_defaults() -> None:
@@ -165,3 +169,33 @@ def test_finds_model_files(tmp_path: Path) -> None:
         match=f"{tmp_path}/missing: file not found. Put the model there or set MODEL_DIR",
     ):
         settings.model_file("missing")
+
+
+def test_settings_of_application_reach_the_model(tmp_path: Path) -> None:
+    """model_file() and read_settings() in predict.py use the settings that create_app() got."""
+    (tmp_path / "term.txt").write_text("1.5")
+    found: list[Path] = []
+
+    def load() -> None:
+        found.append(model_file("term.txt"))
+        found.append(api.read_settings().model_dir)
+
+    module = models.model([], [MetadataTensor("y", "FP32", [-1])], lambda model: [1.0], load)
+    create_app(Settings(model_dir=tmp_path), module)
+    assert found == [tmp_path / "term.txt", tmp_path]
+
+
+def test_settings_of_serve_reach_the_model(tmp_path: Path) -> None:
+    """app.testing.serve() passes its settings on, too. The next application has its own."""
+    module = models.model(
+        [],
+        [MetadataTensor("y", "FP32", [-1])],
+        lambda model: [model],
+        lambda: float(model_file("term.txt").read_text()),
+    )
+    for value in (1.5, 2.5):
+        folder = tmp_path / str(value)
+        folder.mkdir()
+        (folder / "term.txt").write_text(str(value))
+        with testing.serve(module, Settings(model_dir=folder)) as infer:
+            assert infer()["y"].tolist() == [value]
