@@ -1,6 +1,7 @@
 """The annotations that a parameter of predict() for one input can have.
 
-A codec decodes the input first. The annotation then converts the decoded value to the annotated type:
+A codec decodes the input first. The annotation then converts the decoded value to the annotated
+type:
 
 | Annotation             | Datatype in METADATA | Content type, if nothing else sets one |
 |------------------------|----------------------|----------------------------------------|
@@ -41,7 +42,9 @@ class Annotation:
     datatype: str | None = None
 
     def convert(self, value: Any, tensor: Tensor) -> Any:
-        """Return the argument for the decoded value of `tensor`, or None if the value cannot be converted."""
+        """Return the argument for the decoded value of `tensor`, or None if the value cannot be
+        converted.
+        """
         raise NotImplementedError
 
 
@@ -119,7 +122,10 @@ class DatetimeAnnotation(Annotation):
 
 
 class CustomAnnotation(Annotation):
-    """A class of the project. The project's codec for the input's content type returns its instances."""
+    """A class of the project.
+
+    The project's codec for the input's content type returns its instances.
+    """
 
     def __init__(self, value_class: type, content_type: str):
         self.name = value_class.__name__
@@ -141,7 +147,10 @@ ANNOTATIONS: dict[Any, Annotation] = {
 
 
 def find_annotation(annotation: Any, tensor: MetadataTensor) -> Annotation | None:
-    """Return the annotation for one input, as simplify_annotation() returns it. None: it is not supported."""
+    """Return the annotation for one input, as simplify_annotation() returns it.
+
+    None: it is not supported.
+    """
     if isinstance(annotation, np.dtype):  # bfloat16
         return Bfloat16Annotation(annotation)
     if isinstance(annotation, Hashable) and annotation in ANNOTATIONS:

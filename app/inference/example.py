@@ -1,4 +1,4 @@
-"""Example requests that match METADATA, for the warm-up, the documentation and the startup message."""
+"""Example requests that match METADATA: for the warm-up, the documentation and the startup."""
 
 import json
 import shlex
@@ -31,7 +31,8 @@ MAX_BODY = 2**11
 def make_example(metadata: ModelMetadata, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return an infer request in JSON form, with the `given` values by input or with sample values.
 
-    Without given values, optional inputs are omitted if there are other inputs. Variable dimensions are 1.
+    Without given values, optional inputs are omitted if there are other inputs. Variable dimensions
+    are 1.
     """
     if given is None:
         tensors = metadata.required_inputs or metadata.inputs[:1]
@@ -58,7 +59,10 @@ def sample(tensor: MetadataTensor) -> np.ndarray:
 
 
 def to_json_input(tensor: MetadataTensor, values: Any) -> dict[str, Any]:
-    """Return the JSON object of an input. If JSON cannot represent the values, use sample values."""
+    """Return the JSON object of an input.
+
+    If JSON cannot represent the values, use sample values.
+    """
     example = make_input(tensor, values)
     array = example.wire_data(is_binary=False)
     try:
@@ -86,7 +90,10 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
 
 
 def _none_to_nan(values: Any) -> Any:
-    """Return an array of floats if `values` contain None. Return values that are not numbers unchanged."""
+    """Return an array of floats if `values` contain None.
+
+    Return values that are not numbers unchanged.
+    """
     with suppress(InvalidInput, TypeError, ValueError):  # RequestInput reports invalid values
         array = plain_array(values)
         if array.dtype.kind == "O":
@@ -95,7 +102,9 @@ def _none_to_nan(values: Any) -> Any:
 
 
 def apply_declarations(tensors: Iterable[Tensor], declared: Iterable[MetadataTensor]) -> None:
-    """Add the declared content types and missing values, so that every form has the same meaning (C12, C13)."""
+    """Add the declared content types and missing values, so that every form has the same meaning
+    (C12, C13).
+    """
     declarations = {declaration.name: declaration for declaration in declared}
     for tensor in tensors:
         declaration = declarations.get(tensor.name)
@@ -105,7 +114,10 @@ def apply_declarations(tensors: Iterable[Tensor], declared: Iterable[MetadataTen
 
 
 def curl_command(request: dict[str, Any], url: str, settings: Settings) -> str:
-    """Return a curl command that sends `request` to the model at `url`. It reads a long request from a file."""
+    """Return a curl command that sends `request` to the model at `url`.
+
+    It reads a long request from a file.
+    """
     options = ""
     if settings.tls_cert_file:
         options += "--insecure "  # the certificate does not match the local address

@@ -8,12 +8,15 @@ from app.codecs.base import check_input_content_type, check_request_content_type
 from app.protocol.errors import ConfigurationError, InvalidInput, format_value, join_names
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 
-# Content types of tensors whose missing values can be declared, because their elements are text (C13).
+# Content types of tensors whose missing values can be declared, because their elements are text
+# (C13).
 TYPES_WITH_MISSING = ("str", "datetime")
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise ConfigurationError unless `metadata` is a ModelMetadata with valid members and unique tensor names."""
+    """Raise ConfigurationError unless `metadata` is a ModelMetadata with valid members and unique
+    tensor names.
+    """
     if not isinstance(metadata, ModelMetadata):
         raise ConfigurationError(
             f"Invalid METADATA. Expected a ModelMetadata, got {type(metadata).__name__}."
@@ -37,7 +40,9 @@ def check_metadata(metadata: Any) -> None:
 
 
 def check_content_type(content_type: Any, datatype: str) -> None:
-    """Raise InvalidInput if the content type, which can be None, is unknown or does not support the datatype."""
+    """Raise InvalidInput if the content type, which can be None, is unknown or does not support the
+    datatype.
+    """
     if content_type is None:
         return
     check_input_content_type(content_type)
@@ -82,10 +87,11 @@ def _are_strings(values: Iterable[Any]) -> bool:
 
 
 def _check_tensor(tensor: MetadataTensor, *, is_input: bool) -> None:
-    """Raise ConfigurationError if a tensor's content type, missing value or `optional` is not valid.
+    """Raise ConfigurationError if a tensor's content type, missing value or `optional` is not
+    valid.
 
-    MetadataTensor itself has already checked the datatype and the shape. Content types are checked later, because
-    app/custom.py can register further ones.
+    MetadataTensor itself has already checked the datatype and the shape. Content types are checked
+    later, because app/custom.py can register further ones.
     """
     missing: Any = tensor.missing
     optional: Any = tensor.optional

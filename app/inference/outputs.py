@@ -1,6 +1,7 @@
 """Requested outputs (R16), and validation and encoding of predict()'s results.
 
-match_outputs() compares the values that predict() returns with METADATA. to_output() encodes one value:
+match_outputs() compares the values that predict() returns with METADATA. to_output() encodes one
+value:
 
 | Value                                          | Array                                   |
 |------------------------------------------------|-----------------------------------------|
@@ -8,10 +9,10 @@ match_outputs() compares the values that predict() returns with METADATA. to_out
 | ResponseOutput                                 | its data and its parameters             |
 | pandas column (Series, Index, array)           | by the declared content type or its dtype |
 | empty list                                     | no rows                                 |
-| any other value                                | the codec of the declared content type encodes it |
+| any other value                                | by the codec of the declared content type |
 
-A content type is plain if NumPy's conversion is the whole encoding: none, `np`, or `str`, whose elements JSON and
-the binary form represent themselves.
+A content type is plain if NumPy's conversion is the whole encoding: none, `np`, or `str`, whose
+elements JSON and the binary form represent themselves.
 """
 
 import math
@@ -56,12 +57,16 @@ from app.protocol.metadata import MetadataTensor
 from app.protocol.tensors import ResponseOutput
 
 _PLAIN_CONTENT_TYPES = (None, "np", "str")
-# Content types whose codecs encode one element after the other, so that NumPy must not convert the list.
+# Content types whose codecs encode one element after the other, so that NumPy must not convert the
+# list.
 _ELEMENTWISE_CONTENT_TYPES = ("base64", "bytes", "datetime")
 
 
 def requested_outputs(request: InferenceRequest, declared: Declared) -> list[str]:
-    """Return the names of the requested outputs (R16). Raise InvalidInput if a name or content type is not valid."""
+    """Return the names of the requested outputs (R16).
+
+    Raise InvalidInput if a name or content type is not valid.
+    """
     names: list[str] = []
     for output in request.outputs:
         if output.name not in declared:
@@ -84,9 +89,10 @@ def match_outputs(
 ) -> dict[str, ResponseOutput]:
     """Return predict()'s values as outputs with the declared datatypes.
 
-    `requested` has the content type, or None, of each requested output by name (C11). It is empty if the client wants
-    all outputs. Otherwise, predict() may omit the others. Raise ModelError if an output is not declared, does not match
-    its declaration, or is missing. Raise InvalidInput if a requested content type does not fit.
+    `requested` has the content type, or None, of each requested output by name (C11). It is empty
+    if the client wants all outputs. Otherwise, predict() may omit the others. Raise ModelError if
+    an output is not declared, does not match its declaration, or is missing. Raise InvalidInput if
+    a requested content type does not fit.
     """
     for name in values:
         if name not in declared:
@@ -117,7 +123,10 @@ def match_outputs(
 def _mismatch_error(
     error_class: type[InferenceError], problem: str, error: InferenceError
 ) -> InferenceError:
-    """Return the error for an output that cannot be encoded. The log omits the values of the output."""
+    """Return the error for an output that cannot be encoded.
+
+    The log omits the values of the output.
+    """
     return error_class(
         f"{problem}: {error.reason()}",
         expected=error.expected,
@@ -129,7 +138,10 @@ def _mismatch_error(
 def _encode_again(
     output: ResponseOutput, tensor: MetadataTensor, content_type: str
 ) -> ResponseOutput:
-    """Encode the output with the content type that the client requests (C11). Raise InvalidInput if it does not fit."""
+    """Encode the output with the content type that the client requests (C11).
+
+    Raise InvalidInput if it does not fit.
+    """
     try:
         value = decode_tensor(output, NumpyCodec)
         if isinstance(value, list) and len(value) == output.data.size:
@@ -144,7 +156,9 @@ def _encode_again(
 
 
 def _check_decodable(output: ResponseOutput, content_type: str) -> None:
-    """Raise InferenceError if the client could not decode the output: `str` rejects bytes that are not UTF-8."""
+    """Raise InferenceError if the client could not decode the output: `str` rejects bytes that are
+    not UTF-8.
+    """
     codec = find_input_codec(content_type)
     try:
         codec.decode_output(output)
@@ -186,7 +200,8 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
 def _has_no_rows(value: Any, tensor: MetadataTensor) -> bool:
     """Return True for an empty list, if the first dimension is the number of rows.
 
-    The list does not say how large the other dimensions are. A codec of the project encodes empty lists itself.
+    The list does not say how large the other dimensions are. A codec of the project encodes empty
+    lists itself.
     """
     is_empty_list = isinstance(value, list) and not value
     is_shipped = tensor.content_type is None or tensor.content_type in SHIPPED
@@ -199,7 +214,9 @@ def _empty_array(tensor: MetadataTensor) -> np.ndarray:
 
 
 def _encode_with_codec(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
-    """Return the array of a pandas column or of another value, and its content type if METADATA declares none."""
+    """Return the array of a pandas column or of another value, and its content type if METADATA
+    declares none.
+    """
     try:
         if is_column(value):
             return _encode_pandas_column(value, tensor)
@@ -249,7 +266,8 @@ def _encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
 
 
 def to_builtin(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Convert NumPy scalars in parameters to Python scalars. Raise ModelError if a parameter is not valid (R17).
+    """Convert NumPy scalars in parameters to Python scalars. Raise ModelError if a parameter is not
+    valid (R17).
 
     Remove `binary_data_size`, because the transport sets it.
     """
@@ -290,7 +308,10 @@ def _is_unicode(text: str) -> bool:
 
 
 def to_datatype(value: Any, name: str) -> np.ndarray:
-    """Convert `value` to an array of the datatype `name`. Raise InvalidInput if more than rounding is needed."""
+    """Convert `value` to an array of the datatype `name`.
+
+    Raise InvalidInput if more than rounding is needed.
+    """
     datatype = datatype_of(name)
     if datatype.is_text:
         return _to_text_array(value)
@@ -316,7 +337,9 @@ def _to_text_array(value: Any) -> np.ndarray:
 
 
 def _check_no_integers(array: np.ndarray, datatype: Datatype) -> None:
-    """Raise InvalidInput if integers are returned as floats: probably the wrong array, or the wrong datatype."""
+    """Raise InvalidInput if integers are returned as floats: probably the wrong array, or the wrong
+    datatype.
+    """
     if array.size and array.dtype.kind in "iu":
         raise InvalidInput(
             subject="datatype",

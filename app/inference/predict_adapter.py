@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 class ModelAdapter:
-    """METADATA, load() and predict() of one module. Raise ConfigurationError if they are inconsistent.
+    """METADATA, load() and predict() of one module. Raise ConfigurationError if they are
+    inconsistent.
 
     - metadata: METADATA, with the inputs that are optional because of predict()'s default values.
     - inputs, outputs: the declared tensors by name.
@@ -75,8 +76,8 @@ class ModelAdapter:
         """Call predict(). Return its outputs by name, and the parameters of the response.
 
         `calls` is the call of the request, or those of the requests that are joined into it.
-        Raise InvalidInput if the request does not match METADATA, and ModelError if predict() raises an exception or
-        returns a result that does not match METADATA.
+        Raise InvalidInput if the request does not match METADATA, and ModelError if predict()
+        raises an exception or returns a result that does not match METADATA.
         """
         arguments = self._binder.bind(request, self.match_inputs(request), calls)
         try:
@@ -99,7 +100,9 @@ class ModelAdapter:
             raise ModelError(format_error(error)) from error
 
     def check_batching(self) -> None:
-        """Raise ConfigurationError if predict() takes the context of one request, because a batch has several."""
+        """Raise ConfigurationError if predict() takes the context of one request, because a batch
+        has several.
+        """
         if self._signature.takes_one_context:
             expected = "Expected list[RequestContext] with MAX_BATCH_SIZE, got RequestContext"
             raise ConfigurationError(f"predict(): invalid annotation. {expected}.")
@@ -109,9 +112,11 @@ class ModelAdapter:
         return match_inputs(request, self.inputs)
 
     def warm_up(self, model: Any) -> None:
-        """Call warm_up() if it is defined. Otherwise, call predict() with EXAMPLE, or with ones for numeric inputs.
+        """Call warm_up() if it is defined. Otherwise, call predict() with EXAMPLE, or with ones for
+        numeric inputs.
 
-        Without EXAMPLE, a model with a BYTES input is not called, and an exception is only logged: ones may be invalid.
+        Without EXAMPLE, a model with a BYTES input is not called, and an exception is only logged:
+        ones may be invalid.
         """
         if self._warm_up is not None:
             self._warm_up(model)
@@ -171,7 +176,8 @@ class ModelAdapter:
         return request
 
     def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values of predict()'s result by output name, and the parameters of the response.
+        """Return the values of predict()'s result by output name, and the parameters of the
+        response.
 
         Raise ModelError if the outputs of the result have no names, or if a name occurs twice.
         """
@@ -191,7 +197,9 @@ class ModelAdapter:
         return self._outputs_by_position(result), {}
 
     def _encode_with_codec(self, result: Any) -> Any:
-        """Return the response that the project's request codec makes, or `result` if that is not of its type."""
+        """Return the response that the project's request codec makes, or `result` if that is not of
+        its type.
+        """
         metadata = self.metadata
         codec = self._codec
         try:
@@ -204,7 +212,10 @@ class ModelAdapter:
             raise encoding_error(result, metadata.content_type, error) from error
 
     def _outputs_by_position(self, result: Any) -> dict[str, Any]:
-        """Return the elements of a tuple by output name. A value of another type is the only output."""
+        """Return the elements of a tuple by output name.
+
+        A value of another type is the only output.
+        """
         values = result if isinstance(result, tuple) else (result,)
         if len(values) != len(self.outputs):
             got = "a list (one value)" if isinstance(result, list) else f"{len(values)} value(s)"

@@ -1,7 +1,7 @@
 """Conversion of a request's inputs to the arguments of predict().
 
-When the service starts, bind_signature() selects a binder for predict()'s signature. For each request, its method
-bind() returns the arguments by name:
+When the service starts, bind_signature() selects a binder for predict()'s signature. For each
+request, its method bind() returns the arguments by name:
 
 | Parameters of predict() after the model             | Binder             |
 |-----------------------------------------------------|--------------------|
@@ -56,16 +56,17 @@ class Binder(Protocol):
     ) -> dict[str, Any]:
         """Return the arguments by name.
 
-        `inputs` are the inputs of `request` in their declared ranks (R15). `calls` are those of the requests in a
-        batch, or one. Raise InvalidInput if an input cannot be decoded, or not be converted to the annotated type.
+        `inputs` are the inputs of `request` in their declared ranks (R15). `calls` are those of
+        the requests in a batch, or one. Raise InvalidInput if an input cannot be decoded, or not be
+        converted to the annotated type.
         """
 
 
 def bind_signature(signature: Signature, metadata: ModelMetadata) -> tuple[Binder, ModelMetadata]:
     """Return the binder for predict()'s signature, and the metadata of the served model.
 
-    The latter is `metadata` in which inputs are also optional if their parameter has a default value. Raise
-    ConfigurationError if the signature does not match METADATA.
+    The latter is `metadata` in which inputs are also optional if their parameter has a default
+    value. Raise ConfigurationError if the signature does not match METADATA.
     """
     binder = _bind_whole_request(signature, metadata)
     if binder is None:
@@ -105,7 +106,8 @@ def content_type_of(
 
 
 def content_type_of_request(request: InferenceRequest, metadata: ModelMetadata) -> str | None:
-    """Return the content type of the request or, if it has none, that at the top level of METADATA, or None.
+    """Return the content type of the request or, if it has none, that at the top level of METADATA,
+    or None.
 
     Raise InvalidInput if it is unknown.
     """
@@ -121,7 +123,10 @@ def content_type_of_request(request: InferenceRequest, metadata: ModelMetadata) 
 
 
 class InputsBinder:
-    """One argument per input. Optional inputs that the client omits have none, so predict()'s default applies."""
+    """One argument per input.
+
+    Optional inputs that the client omits have none, so predict()'s default applies.
+    """
 
     def __init__(self, annotations: Mapping[str, Annotation], metadata: ModelMetadata):
         self._annotations = annotations
@@ -158,7 +163,10 @@ class InputsBinder:
 
 
 def _bind_inputs(signature: Signature, metadata: ModelMetadata) -> InputsBinder:
-    """Return the binder for a parameter per input. Raise ConfigurationError if names or annotations do not match."""
+    """Return the binder for a parameter per input.
+
+    Raise ConfigurationError if names or annotations do not match.
+    """
     names = [parameter.name for parameter in signature.inputs]
     declared = [tensor.name for tensor in metadata.inputs]
     if set(names) != set(declared):
@@ -175,7 +183,10 @@ def _bind_inputs(signature: Signature, metadata: ModelMetadata) -> InputsBinder:
 
 
 def _annotation_for(tensor: MetadataTensor, type_hint: Any) -> Annotation:
-    """Return the annotation of one input. Raise ConfigurationError if it does not match METADATA."""
+    """Return the annotation of one input.
+
+    Raise ConfigurationError if it does not match METADATA.
+    """
     subject = f'predict(), parameter "{tensor.name}"'
     annotation = find_annotation(type_hint, tensor)
     if annotation is None:
@@ -195,7 +206,8 @@ def _annotation_for(tensor: MetadataTensor, type_hint: Any) -> Annotation:
 def _mark_optional_inputs(signature: Signature, metadata: ModelMetadata) -> ModelMetadata:
     """Return the metadata in which each input is optional whose parameter has a default value.
 
-    Raise ConfigurationError if METADATA declares another input as optional: predict() cannot run without it.
+    Raise ConfigurationError if METADATA declares another input as optional: predict() cannot run
+    without it.
     """
     defaults = {
         parameter.name for parameter in signature.inputs if parameter.default is not parameter.empty
@@ -231,7 +243,10 @@ class DictBinder:
 
 
 class RequestBinder:
-    """The InferenceRequest itself. Its inputs are not decoded, and keep the rank that the client sent."""
+    """The InferenceRequest itself.
+
+    Its inputs are not decoded, and keep the rank that the client sent.
+    """
 
     def __init__(self, parameter: str):
         self._parameter = parameter
@@ -248,7 +263,8 @@ class RequestBinder:
 class CustomTypeBinder:
     """One value of a type that a request codec returns, from the inputs in the order of METADATA.
 
-    `content_type` selects the codec if neither the request nor the top level of METADATA has a content type.
+    `content_type` selects the codec if neither the request nor the top level of METADATA has a
+    content type.
     """
 
     def __init__(
@@ -289,7 +305,8 @@ class DataFrameBinder(CustomTypeBinder):
         super().__init__(parameter, value_class, metadata, content_type="pd")
 
     def _codec_name(self, request: InferenceRequest) -> str:
-        # The codecs `np` and `str` return the value of one input. With one input, that is its column.
+        # The codecs `np` and `str` return the value of one input. With one input, that is its
+        # column.
         name = super()._codec_name(request)
         if name in TYPES_OF_BOTH_LEVELS and len(self._metadata.inputs) == 1:
             return "pd"
@@ -297,7 +314,9 @@ class DataFrameBinder(CustomTypeBinder):
 
 
 def _bind_whole_request(signature: Signature, metadata: ModelMetadata) -> Binder | None:
-    """Return the binder of a single parameter for the whole request, or None if the signature has another form."""
+    """Return the binder of a single parameter for the whole request, or None if the signature has
+    another form.
+    """
     if len(signature.inputs) != 1:
         return None
     parameter = signature.inputs[0].name
@@ -319,7 +338,9 @@ def _bind_whole_request(signature: Signature, metadata: ModelMetadata) -> Binder
 
 
 def _array_of_dict(type_hint: Any) -> Any:
-    """Return the array type in the annotation `dict[str, ...]` or `dict`, or None for another annotation."""
+    """Return the array type in the annotation `dict[str, ...]` or `dict`, or None for another
+    annotation.
+    """
     if type_hint is dict:
         return np.ndarray
     if typing.get_origin(type_hint) is not dict:
@@ -338,7 +359,9 @@ def _is_data_frame(value_class: type) -> bool:
 
 
 def _check_columns(metadata: ModelMetadata) -> None:
-    """Raise ConfigurationError if an input cannot be a column: a scalar, or BYTES without a content type."""
+    """Raise ConfigurationError if an input cannot be a column: a scalar, or BYTES without a content
+    type.
+    """
     if metadata.content_type not in (None, "pd"):  # another codec creates the DataFrame
         return
     for tensor in metadata.inputs:
@@ -355,10 +378,11 @@ def _check_columns(metadata: ModelMetadata) -> None:
 
 
 def apply_declared_content_type(tensor: RequestInput, declared: MetadataTensor) -> RequestInput:
-    """Return the input with METADATA's content type, so that its column has the same type as in training.
+    """Return the input with METADATA's content type, so that its column has the same type as in
+    training.
 
-    If the client sends another content type, it says only how to decode the data: the values are then encoded again
-    with the declared one. Raise InvalidInput if this is not possible.
+    If the client sends another content type, it says only how to decode the data: the values are
+    then encoded again with the declared one. Raise InvalidInput if this is not possible.
     """
     content_type = tensor.parameters.get("content_type")
     if declared.content_type is None or declared.content_type == content_type:
@@ -372,7 +396,8 @@ def apply_declared_content_type(tensor: RequestInput, declared: MetadataTensor) 
             tensor.name, tensor.datatype, tensor.data, parameters, tensor.missing
         )
 
-    # A codec of the project defines itself what its values are. JSON is text that the client may want as text.
+    # A codec of the project defines itself what its values are. JSON is text that the client may
+    # want as text.
     is_json_as_text = (content_type, declared.content_type) == ("str", "pd_json")
     if declared.content_type not in SHIPPED or is_json_as_text:
         return tensor
@@ -419,7 +444,7 @@ class ContextBinder:
 
 
 def _wrong_type_error(value: Any, name: str) -> InvalidInput:
-    """Return the error for a decoded value that does not have the annotated type, which is `name`."""
+    """Return the error for a decoded value that does not have the annotated type `name`."""
     return InvalidInput(
         subject="content_type", expected=f"one that decodes to {name}", got=type(value).__name__
     )

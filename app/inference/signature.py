@@ -15,7 +15,8 @@ from app.inference.startup_errors import project_path
 from app.protocol.errors import ConfigurationError
 from app.protocol.messages import InferenceRequest
 
-# Annotations of parameters that receive the context of the request, or the contexts of all requests of a batch.
+# Annotations of parameters that receive the context of the request, or the contexts of all requests
+# of a batch.
 CONTEXTS = (RequestContext, list[RequestContext])
 _OWNER_FUNCTIONS = ("load", "predict", "warm_up", "is_healthy", "unload")
 _FUNCTIONS_WITH_MODEL = ("warm_up", "is_healthy", "unload")
@@ -26,8 +27,10 @@ class Signature:
     """The parameters of predict() after the model.
 
     - inputs: the parameters for inputs: one per input, or one for the whole request.
-    - contexts: the annotation of each parameter that receives contexts, by name. It is one of CONTEXTS.
-    - annotations: the annotations of all parameters that have one, as simplify_annotation() returns them.
+    - contexts: the annotation of each parameter that receives contexts, by name. It is one of
+      CONTEXTS.
+    - annotations: the annotations of all parameters that have one, as simplify_annotation() returns
+      them.
     """
 
     inputs: list[inspect.Parameter]
@@ -36,7 +39,9 @@ class Signature:
 
     @property
     def takes_one_context(self) -> bool:
-        """Return True if predict() receives the context of one request, which a batch does not have."""
+        """Return True if predict() receives the context of one request, which a batch does not
+        have.
+        """
         return RequestContext in self.contexts.values()
 
     @property
@@ -47,7 +52,10 @@ class Signature:
 
 
 def read_signature(predict: Callable[..., Any]) -> Signature:
-    """Return the signature. Raise ConfigurationError if it has an invalid parameter or annotation."""
+    """Return the signature.
+
+    Raise ConfigurationError if it has an invalid parameter or annotation.
+    """
     parameters = _parameters_after_model(predict)
     annotations = read_annotations(predict)
     contexts = {
@@ -60,7 +68,10 @@ def read_signature(predict: Callable[..., Any]) -> Signature:
 
 
 def _parameters_after_model(predict: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return predict()'s parameters after the model. Raise ConfigurationError if one has *, ** or /."""
+    """Return predict()'s parameters after the model.
+
+    Raise ConfigurationError if one has *, ** or /.
+    """
     if not hasattr(predict, "__name__"):  # a partial or a callable object
         raise ConfigurationError(
             f"Invalid predict. Expected a function (def), got {type(predict).__name__}."
@@ -86,7 +97,10 @@ def _parameters_after_model(predict: Callable[..., Any]) -> list[inspect.Paramet
 
 
 def read_annotations(predict: Callable[..., Any]) -> dict[str, Any]:
-    """Return the simplified annotations by parameter. Raise ConfigurationError if one cannot be resolved."""
+    """Return the simplified annotations by parameter.
+
+    Raise ConfigurationError if one cannot be resolved.
+    """
     try:
         annotations = typing.get_type_hints(predict)
     except Exception as error:  # an unknown name or attribute, or invalid syntax
@@ -126,7 +140,7 @@ def simplify_annotation(annotation: Any) -> Any:
 
 
 def check_functions(module: Any) -> None:
-    """Raise ConfigurationError if a function is async or a generator, or does not take the model."""
+    """Raise ConfigurationError if a function is async, a generator, or takes no model."""
     for name in _OWNER_FUNCTIONS:
         function = getattr(module, name, None)
         if function is None:
@@ -152,7 +166,9 @@ def _is_async_or_generator(function: Any) -> bool:
 
 @contextmanager
 def with_location(function: Any) -> Iterator[None]:
-    """Prefix a ConfigurationError with the file and line of `function`, if it is part of the project."""
+    """Prefix a ConfigurationError with the file and line of `function`, if it is part of the
+    project.
+    """
     try:
         yield
     except ConfigurationError as error:

@@ -1,7 +1,8 @@
-"""Binary form of tensors: the Binary Tensor Data Extension in REST, and `raw_input_contents` in gRPC (B1).
+"""Binary form of tensors: the Binary Tensor Data Extension in REST, and `raw_input_contents` in
+gRPC (B1).
 
-Numbers are little-endian, in row-major order. A BF16 element is the upper half of a float32. A BYTES element is its
-length as a 32-bit integer, followed by the bytes:
+Numbers are little-endian, in row-major order. A BF16 element is the upper half of a float32. A
+BYTES element is its length as a 32-bit integer, followed by the bytes:
 
     ["a", "bc"]  →  01 00 00 00  61  02 00 00 00  62 63
 """
@@ -31,7 +32,10 @@ _MIN_VIEW_BYTES = 2**12
 
 
 def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Decode `data` to an aligned and writable copy in `shape`. Raise InvalidInput if its size is wrong (B5, G2)."""
+    """Decode `data` to an aligned and writable copy in `shape`.
+
+    Raise InvalidInput if its size is wrong (B5, G2).
+    """
     if datatype.size is None:
         elements = _split_elements(data)
         check_count(shape, len(elements))
@@ -66,7 +70,10 @@ def _check_booleans(array: np.ndarray) -> None:
 
 
 def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
-    """Return the binary form of an array, which may be a view of it. Raise NoBinaryForm if BYTES contain None."""
+    """Return the binary form of an array, which may be a view of it.
+
+    Raise NoBinaryForm if BYTES contain None.
+    """
     if datatype.is_text:
         return _join_elements(as_bytes(array.ravel().tolist()))
     if datatype.is_bf16:
@@ -77,7 +84,10 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
 
 
 def _join_elements(elements: list[Any]) -> bytes:
-    """Return the elements, each with its length before it. Raise NoBinaryForm or InvalidInput if one is not bytes."""
+    """Return the elements, each with its length before it.
+
+    Raise NoBinaryForm or InvalidInput if one is not bytes.
+    """
     # Slices avoid a loop in Python: lengths have even indexes, elements odd ones.
     parts: list[Any] = [b""] * (2 * len(elements))
     try:

@@ -1,7 +1,8 @@
 """Datatypes, and validation and conversion of arrays and shapes.
 
-`dtype.kind` is NumPy's letter for the kind of an array's elements: b(ool), i(nt), u(nsigned int), f(loat), O(bject),
-U (str), S (bytes), M (datetime), m (timedelta), V (others, such as bfloat16 of ml_dtypes).
+`dtype.kind` is NumPy's letter for the kind of an array's elements: b(ool), i(nt), u(nsigned int),
+f(loat), O(bject), U (str), S (bytes), M (datetime), m (timedelta), V (others, such as bfloat16 of
+ml_dtypes).
 """
 
 import math
@@ -25,12 +26,14 @@ _WORDS = {"U": "strings", "S": "bytes", "O": "objects", "M": "datetimes", "m": "
 
 @dataclass(frozen=True)
 class Datatype:
-    """A datatype of the protocol. Exactly one of is_boolean, is_integer, is_float and is_text is True.
+    """A datatype of the protocol. Exactly one of is_boolean, is_integer, is_float and is_text is
+    True.
 
     - dtype: the dtype of the arrays, little-endian (B1). Those of BF16 are float32.
-    - contents_field: the field of gRPC's InferTensorContents for the elements, or None for FP16 and BF16, which have
-      only the raw form (G3).
-    - size: bytes per element in binary form, or None for BYTES, whose elements have different lengths.
+    - contents_field: the field of gRPC's InferTensorContents for the elements, or None for FP16 and
+      BF16, which have only the raw form (G3).
+    - size: bytes per element in binary form, or None for BYTES, whose elements have different
+      lengths.
     - largest: the largest finite value of a floating-point datatype, or infinity for others.
     - is_text: True for BYTES. Its arrays contain bytes or str, and None for null in JSON (R12).
     """
@@ -47,7 +50,10 @@ class Datatype:
     is_bf16: bool = False
 
     def round(self, array: np.ndarray) -> np.ndarray:
-        """Round numbers to the nearest values of this floating-point datatype, ties to even. Overflow is infinity."""
+        """Round numbers to the nearest values of this floating-point datatype, ties to even.
+
+        Overflow is infinity.
+        """
         if self.is_bf16:
             return self._round_to_bf16(array)
         return array.astype(self.dtype, copy=False)
@@ -55,8 +61,9 @@ class Datatype:
     def _round_to_bf16(self, array: np.ndarray) -> np.ndarray:
         """Return float32 values whose lower 16 bits are 0.
 
-        Values of a wider type are rounded twice: to float32, and then to BF16. To get the same result as with one step,
-        the first step truncates, and sets the last bit of inexact values ("round to odd").
+        Values of a wider type are rounded twice: to float32, and then to BF16. To get the same
+        result as with one step, the first step truncates, and sets the last bit of inexact values
+        ("round to odd").
         """
         single = array.astype(self.dtype)
         bits = single.view("<u4")
@@ -64,7 +71,8 @@ class Datatype:
             bits -= np.abs(single) > np.abs(array)
             bits |= single != array
 
-        # Round half to even: add just less than half of the last remaining bit, plus one if that bit is set.
+        # Round half to even: add just less than half of the last remaining bit, plus one if that
+        # bit is set.
         bits += (bits >> 16 & 1) + 0x7FFF
         bits &= 0xFFFF0000
 
@@ -109,12 +117,16 @@ DATATYPES: dict[str, Datatype] = {
         ("BYTES", "O", "bytes_contents"),
     ]
 }
-# The upper half of an FP32 (R23). NumPy has no BF16, so arrays are FP32. They contain only values that BF16 represents.
+# The upper half of an FP32 (R23). NumPy has no BF16, so arrays are FP32. They contain only values
+# that BF16 represents.
 DATATYPES["BF16"] = replace(DATATYPES["BF16"], size=2, largest=(2 - 2**-7) * 2.0**127, is_bf16=True)
 
 
 def datatype_of(name: Any) -> Datatype:
-    """Return the datatype with the case-sensitive `name` (R1). Raise InvalidInput if it is unknown."""
+    """Return the datatype with the case-sensitive `name` (R1).
+
+    Raise InvalidInput if it is unknown.
+    """
     try:
         return DATATYPES[name]
     except (KeyError, TypeError):
@@ -131,7 +143,8 @@ def check_shape(
 ) -> Shape:
     """Return a list of integers ≥ 0 (R9).
 
-    Raise InvalidInput for another value, which `format_got` formats for the message, with the `remedy`.
+    Raise InvalidInput for another value, which `format_got` formats for the message, with the
+    `remedy`.
     """
     if not isinstance(shape, (list, tuple)):
         raise _invalid_shape("a list of integers", format_got(shape), remedy)
@@ -156,7 +169,10 @@ def check_count(shape: Shape, count: int) -> None:
 
 
 def reshape(array: np.ndarray, shape: Shape) -> np.ndarray:
-    """Reshape `array` to `shape`, which has the same size. Raise InvalidInput if NumPy does not support it (R9)."""
+    """Reshape `array` to `shape`, which has the same size.
+
+    Raise InvalidInput if NumPy does not support it (R9).
+    """
     try:
         return array.reshape(shape)
     except (ValueError, OverflowError):
@@ -179,14 +195,17 @@ def object_array(elements: Sequence[Any]) -> np.ndarray:
 
 
 def plain_array(data: Any, dtype: Any = None) -> np.ndarray:
-    """Return np.asarray(data, dtype). Raise InvalidInput if the conversion fails, or for a masked array."""
+    """Return np.asarray(data, dtype).
+
+    Raise InvalidInput if the conversion fails, or for a masked array.
+    """
     if type(data) is not np.ndarray and np.ma.is_masked(data):
         raise InvalidInput("data has masked elements, which have no value", remedy="use filled()")
     try:
         return np.asarray(data, dtype)
     except Exception as error:
-        # __array__() of another library can raise any exception. For example, torch raises RuntimeError for a tensor
-        # that requires gradients, and TypeError for one on a GPU.
+        # __array__() of another library can raise any exception. For example, torch raises
+        # RuntimeError for a tensor that requires gradients, and TypeError for one on a GPU.
         is_numpys = isinstance(error, TypeError | ValueError | OverflowError)
         if is_numpys and not hasattr(data, "__array__"):
             raise InvalidInput(
@@ -229,7 +248,9 @@ def as_array(data: Any, datatype: Datatype) -> np.ndarray:
 
 
 def _is_convertible(dtype: np.dtype, datatype: Datatype) -> bool:
-    """Return True if elements of `dtype` can have values of `datatype`: booleans and numbers are not mixed."""
+    """Return True if elements of `dtype` can have values of `datatype`: booleans and numbers are
+    not mixed.
+    """
     if datatype.is_boolean:
         return dtype.kind == "b"
     if datatype.is_integer:
@@ -243,7 +264,8 @@ def is_bfloat16(dtype: np.dtype) -> bool:
 
 
 def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np.ndarray:
-    """Return `data` as UINT64 if NumPy converted its integers to floats in `array`. Otherwise, return `array`.
+    """Return `data` as UINT64 if NumPy converted its integers to floats in `array`. Otherwise,
+    return `array`.
 
     NumPy does so if a list contains integers from 2**63 on and smaller ones.
     """
@@ -256,7 +278,10 @@ def restore_integers(data: list[Any] | tuple[Any, ...], array: np.ndarray) -> np
 
 
 def cast_in_range(array: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Convert integers to the integer `datatype`. Raise InvalidInput if one is out of range (R11)."""
+    """Convert integers to the integer `datatype`.
+
+    Raise InvalidInput if one is out of range (R11).
+    """
     limits = np.iinfo(datatype.dtype)
     outside = (array < limits.min) | (array > limits.max)
     if outside.any():
@@ -278,7 +303,10 @@ def out_of_range(datatype: Datatype, got: Any) -> InvalidInput:
 
 
 def text_array(data: Any) -> np.ndarray:
-    """Convert `data` to the object array of a BYTES tensor. Raise InvalidInput if an element has an invalid type."""
+    """Convert `data` to the object array of a BYTES tensor.
+
+    Raise InvalidInput if an element has an invalid type.
+    """
     array = plain_array(data, object)
     elements = array.ravel().tolist()
     types = set(map(type, elements))
@@ -347,7 +375,9 @@ def as_texts(elements: list[bytes | str | None]) -> list[str | None]:
 
 
 def format_types(array: np.ndarray) -> str:
-    """Describe the elements for an error message: by the dtype, or for objects, by the types of the elements."""
+    """Describe the elements for an error message: by the dtype, or for objects, by the types of the
+    elements.
+    """
     if array.dtype.kind != "O":
         return _WORDS.get(array.dtype.kind, str(array.dtype))
     types = {type(element) for element in array.ravel().tolist()}

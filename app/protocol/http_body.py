@@ -1,10 +1,10 @@
 """HTTP bodies of inference requests and responses: JSON with optional binary data after it (B3).
 
-    {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": 4}},
-                {"name": "y", "shape": [1], "datatype": "FP32", "data": [1.5]}]}⟨4 bytes of x⟩
+    {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size":
+    4}}, {"name": "y", "shape": [1], "datatype": "FP32", "data": [1.5]}]}⟨4 bytes of x⟩
 
-The header Inference-Header-Content-Length contains the length of the JSON. The data of the binary tensors follows in
-their order, without gaps. In this package, `blobs` is all that follows the JSON.
+The header Inference-Header-Content-Length contains the length of the JSON. The data of the binary
+tensors follows in their order, without gaps. In this package, `blobs` is all that follows the JSON.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,9 +34,11 @@ AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 def write_http(
     head: JsonObject, member: str, tensors: Iterable[Tensor], binary: Binary, nonfinite: str
 ) -> HttpMessage:
-    """Return the body and its headers. The JSON object contains `head`, and the tensors in `member`.
+    """Return the body and its headers. The JSON object contains `head`, and the tensors in
+    `member`.
 
-    `nonfinite` is the setting JSON_NONFINITE. Raise InvalidInput if a tensor cannot be represented (R12, R14).
+    `nonfinite` is the setting JSON_NONFINITE. Raise InvalidInput if a tensor cannot be represented
+    (R12, R14).
     """
     heads, blobs = write_tensors(tensors, binary, nonfinite)
     json = write_json({**head, member: heads})
@@ -47,7 +49,10 @@ def write_http(
 
 
 def read_http(body: bytes | str, headers: Mapping[str, str]) -> tuple[Any, Buffer]:
-    """Return the JSON value of an HTTP body and the binary data after it. Raise InvalidInput if it is malformed."""
+    """Return the JSON value of an HTTP body and the binary data after it.
+
+    Raise InvalidInput if it is malformed.
+    """
     if isinstance(body, str):
         body = body.encode()
     header_length = None
@@ -89,7 +94,8 @@ def read_tensors(
 ) -> list[AnyTensor]:
     """Create tensors of a class from validated JSON objects, in which `datatype` is a Datatype.
 
-    `blobs` is the data after the JSON. If a tensor is invalid, raise InvalidInput with its name (B2, B5, R9 to R12).
+    `blobs` is the data after the JSON. If a tensor is invalid, raise InvalidInput with its name
+    (B2, B5, R9 to R12).
     """
     tensors: list[AnyTensor] = []
     position = 0
@@ -115,7 +121,9 @@ def read_tensors(
 
 
 def _read_array(head: JsonObject, size: int | None, blobs: Buffer, position: int) -> np.ndarray:
-    """Return the data of a tensor: from its JSON object, or `size` bytes from `position` of `blobs`."""
+    """Return the data of a tensor: from its JSON object, or `size` bytes from `position` of
+    `blobs`.
+    """
     has_data = head["data"] is not None
     has_size = size is not None
     if has_data == has_size:
@@ -135,14 +143,20 @@ def _read_array(head: JsonObject, size: int | None, blobs: Buffer, position: int
 
 
 def split_body(body: bytes, header_length: int | None) -> tuple[bytes, Buffer]:
-    """Return the JSON of a body and the data after it. Without `header_length`, the whole body is JSON (B4)."""
+    """Return the JSON of a body and the data after it.
+
+    Without `header_length`, the whole body is JSON (B4).
+    """
     if header_length is None:
         return body, b""
     return body[:header_length], memoryview(body)[header_length:]
 
 
 def write_json(value: Any) -> bytes:
-    """Serialize `value` as JSON. Raise InvalidInput if it contains text that is not valid Unicode."""
+    """Serialize `value` as JSON.
+
+    Raise InvalidInput if it contains text that is not valid Unicode.
+    """
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
@@ -150,7 +164,10 @@ def write_json(value: Any) -> bytes:
 
 
 def read_header_length(text: str | None, body_length: int) -> int | None:
-    """Parse the value of Inference-Header-Content-Length (B4). Raise InvalidInput if it is invalid."""
+    """Parse the value of Inference-Header-Content-Length (B4).
+
+    Raise InvalidInput if it is invalid.
+    """
     if text is None:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_HEADER_LENGTH_DIGITS

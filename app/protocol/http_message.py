@@ -1,4 +1,6 @@
-"""Conversion of requests and responses to and from JSON and HTTP, as that of gRPC is in `grpc_service/converters.py`."""
+"""Conversion of requests and responses to and from JSON and HTTP, as that of gRPC is in
+`grpc_service/converters.py`.
+"""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
@@ -56,7 +58,8 @@ def read_message(
 def parse_message(message_class: type[AnyMessage], payload: Any, blobs: Buffer = b"") -> AnyMessage:
     """Return the request or response in a JSON object and the binary data after it.
 
-    Raise InvalidInput if it is malformed, and InferenceError if it is the response of a failed request.
+    Raise InvalidInput if it is malformed, and InferenceError if it is the response of a failed
+    request.
     """
     if issubclass(message_class, InferenceRequest):
         valid = read_request(payload)
@@ -70,7 +73,10 @@ def parse_message(message_class: type[AnyMessage], payload: Any, blobs: Buffer =
 def make_request(
     valid: JsonObject, blobs: Buffer, request_class: type[InferenceRequest] = InferenceRequest
 ) -> InferenceRequest:
-    """Create a request from validated members. Raise InvalidInput if the data of an input is invalid."""
+    """Create a request from validated members.
+
+    Raise InvalidInput if the data of an input is invalid.
+    """
     inputs = read_tensors(valid["inputs"], blobs, RequestInput)
     outputs = [
         RequestOutput(output["name"], Parameters(output["parameters"] or ()))
@@ -83,7 +89,10 @@ def make_request(
 def make_response(
     valid: JsonObject, blobs: Buffer, response_class: type[InferenceResponse] = InferenceResponse
 ) -> InferenceResponse:
-    """Create a response from validated members. Raise InvalidInput if the data of an output is invalid."""
+    """Create a response from validated members.
+
+    Raise InvalidInput if the data of an output is invalid.
+    """
     outputs = read_tensors(valid["outputs"], blobs, ResponseOutput)
     parameters = Parameters(valid["parameters"] or ())
     return response_class(

@@ -1,17 +1,18 @@
-"""Conversion between the `data` of JSON tensors and arrays, without Python loops over numbers (R10 to R14).
+"""Conversion between the `data` of JSON tensors and arrays, without Python loops over numbers (R10
+to R14).
 
-from_json() flattens nested lists, collects the Python types of the elements, and selects the conversion of the
-datatype:
+from_json() flattens nested lists, collects the Python types of the elements, and selects the
+conversion of the datatype:
 
-| Datatype      | Types of elements      | Conversion                                                 |
-|---------------|------------------------|------------------------------------------------------------|
-| BOOL          | bool, int              | 0 and 1 are booleans                                       |
-| INT*, UINT*   | int, float             | a float must be a whole number that is exact in a float    |
-| FP*, BF16     | int, float, None       | rounds, None is NaN                                        |
-| BYTES         | str, None              | none: the array contains the elements                      |
+| Datatype      | Types of elements      | Conversion                                           |
+|---------------|------------------------|------------------------------------------------------|
+| BOOL          | bool, int              | 0 and 1 are booleans                                 |
+| INT*, UINT*   | int, float             | a float must be a whole number, and exact            |
+| FP*, BF16     | int, float, None       | rounds, None is NaN                                  |
+| BYTES         | str, None              | none: the array contains the elements                |
 
-In JSON, 1 can be written as 1.0 for an integer. A large list of numbers is already a float or integer array, because
-json_parser.py parses it without Python objects.
+In JSON, 1 can be written as 1.0 for an integer. A large list of numbers is already a float or
+integer array, because json_parser.py parses it without Python objects.
 """
 
 from base64 import b64decode
@@ -42,7 +43,8 @@ _MAX_COMPARED_FLOATS = 16
 class _Conversion(NamedTuple):
     """The valid elements of a kind of datatypes, and their conversion to an array.
 
-    `convert` takes the elements (a list, or an array of numbers), the set of their types, and the datatype.
+    `convert` takes the elements (a list, or an array of numbers), the set of their types, and the
+    datatype.
     """
 
     expected: str
@@ -53,7 +55,8 @@ class _Conversion(NamedTuple):
 def from_json(data: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
     """Return an array of `shape` from a list, nested lists, a scalar (R10) or an array of numbers.
 
-    Raise InvalidInput for ragged lists, a wrong number of elements, or an element out of range (R11, R12).
+    Raise InvalidInput for ragged lists, a wrong number of elements, or an element out of range
+    (R11, R12).
     """
     elements, types = _flatten(data)
     check_count(shape, len(elements))
@@ -88,7 +91,10 @@ def _flatten(data: Any) -> tuple[Any, set[type]]:
 
 
 def _first_of_types(elements: list[Any], types: set[type]) -> tuple[int, Any]:
-    """Return the index and the value of the first element whose type is one of `types`. There must be one."""
+    """Return the index and the value of the first element whose type is one of `types`.
+
+    There must be one.
+    """
     for index, element in enumerate(elements):
         if type(element) in types:
             return index, element
@@ -166,7 +172,8 @@ def _conversion_of(datatype: Datatype) -> _Conversion:
 def to_json(array: np.ndarray, datatype: Datatype, nonfinite: str = "error") -> Any:
     """Return the flat `data` for orjson: an ndarray of numbers or a list of strings.
 
-    Raise InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are not UTF-8 text (R14).
+    Raise InvalidInput for ±Infinity unless `nonfinite` is "null" (R12), and for BYTES that are not
+    UTF-8 text (R14).
     """
     if datatype.is_text:
         try:

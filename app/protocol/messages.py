@@ -1,7 +1,8 @@
 """Requests and responses, independent of the transport.
 
-`http_message.py` converts them to and from JSON and HTTP, and `grpc_service/converters.py` to and from protobuf. The
-methods of the public API that do so import `http_message.py` when they are called, because it imports this module.
+`http_message.py` converts them to and from JSON and HTTP, and `grpc_service/converters.py` to and
+from protobuf. The methods of the public API that do so import `http_message.py` when they are
+called, because it imports this module.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -35,7 +36,10 @@ class Message:
     to_http: ClassVar[Callable[..., HttpMessage]]
 
     def convert(self, name: str) -> None:
-        """Convert a list of JSON objects, as in InferenceRequest(**payload). Raise InvalidInput if one is invalid."""
+        """Convert a list of JSON objects, as in InferenceRequest(**payload).
+
+        Raise InvalidInput if one is invalid.
+        """
         items = getattr(self, name)
         if items and isinstance(items[0], dict):
             payload = {"inputs": [], "outputs": [], name: items}
@@ -43,14 +47,18 @@ class Message:
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str] | None = None) -> Self:
-        """Parse a body with or without binary data. JSON needs no headers. Raise the exceptions of `from_dict`."""
+        """Parse a body with or without binary data. JSON needs no headers.
+
+        Raise the exceptions of `from_dict`.
+        """
         from app.protocol import http_message
 
         return http_message.read_message(cls, body, headers or {})
 
     @classmethod
     def from_dict(cls, payload: Any, blobs: Buffer = b"") -> Self:
-        """Parse the JSON object, with the binary data after it in `blobs`. Raise InvalidInput if it is malformed.
+        """Parse the JSON object, with the binary data after it in `blobs`. Raise InvalidInput if it
+        is malformed.
 
         If it is the response of a failed request, raise InferenceError with the server's message.
         """
@@ -98,7 +106,10 @@ class InferenceRequest(Message):
         self.parameters = to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
-        """Return the body and its headers. With binary data, the request also asks for binary outputs by default."""
+        """Return the body and its headers.
+
+        With binary data, the request also asks for binary outputs by default.
+        """
         from app.protocol import http_message
 
         return http_message.write_request(self, binary, nonfinite)
@@ -106,7 +117,10 @@ class InferenceRequest(Message):
 
 @dataclass(slots=True)
 class InferenceResponse(Message):
-    """The response to an inference request. If `error` is the message of a failed request, raise InferenceError."""
+    """The response to an inference request.
+
+    If `error` is the message of a failed request, raise InferenceError.
+    """
 
     outputs: list[ResponseOutput] = field(default_factory=list)
     model_name: str = ""
@@ -124,7 +138,10 @@ class InferenceResponse(Message):
         self.parameters = to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:
-        """Return the body and its headers. `binary` selects the outputs in binary form: all, none, or by name."""
+        """Return the body and its headers.
+
+        `binary` selects the outputs in binary form: all, none, or by name.
+        """
         from app.protocol import http_message
 
         return http_message.write_response(self, binary, nonfinite)

@@ -9,7 +9,10 @@ from app.protocol.errors import ConfigurationError, InvalidInput
 
 
 def without_empty(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members without None, False and empty collections. Keep an empty string, such as an id (R8)."""
+    """Return the members without None, False and empty collections.
+
+    Keep an empty string, such as an id (R8).
+    """
     return {name: value for name, value in members.items() if value or value == ""}
 
 
@@ -20,8 +23,8 @@ class MetadataTensor:
     - shape: -1 is a dimension of any size, also 0.
     - content_type: the content type of the values, or None.
     - missing: the text that stands for null (C13), or None.
-    - optional: True if a request may omit this input. A parameter of predict() with a default value also makes its
-      input optional. The metadata of the served model contains both.
+    - optional: True if a request may omit this input. A parameter of predict() with a default value
+      also makes its input optional. The metadata of the served model contains both.
     """
 
     name: str
@@ -68,7 +71,10 @@ def _check_declared_shape(shape: Any) -> None:
 
 @dataclass(slots=True)
 class ModelMetadata:
-    """Metadata of the model. `content_type` is that of requests. `properties` are strings for clients to read."""
+    """Metadata of the model. `content_type` is that of requests.
+
+    `properties` are strings for clients to read.
+    """
 
     name: str
     version: str
@@ -97,7 +103,10 @@ class ModelMetadata:
         }
 
     def config(self) -> dict[str, Any]:
-        """Return the model configuration (T1). Shapes include the batch dimension, because max_batch_size is 0."""
+        """Return the model configuration (T1).
+
+        Shapes include the batch dimension, because max_batch_size is 0.
+        """
         return {
             "name": self.name,
             "platform": self.platform,

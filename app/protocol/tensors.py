@@ -22,10 +22,10 @@ from app.protocol.json_tensors import RAW, from_base64
 class Tensor:
     """A named array with a datatype.
 
-    `data` is required. It is an ndarray, or a value that NumPy can convert to one, such as a list. `shape` defaults to
-    the shape of `data`. The elements of a BYTES tensor are bytes, str, or None for null in JSON. `missing` is a text
-    that stands for null in binary form. It is not sent itself (C13).
-    Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
+    `data` is required. It is an ndarray, or a value that NumPy can convert to one, such as a list.
+    `shape` defaults to the shape of `data`. The elements of a BYTES tensor are bytes, str, or None
+    for null in JSON. `missing` is a text that stands for null in binary form. It is not sent itself
+    (C13). Raise InvalidInput if the datatype is unknown, or if the shape does not match the data.
     """
 
     __slots__ = ("data", "datatype", "missing", "name", "parameters")
@@ -83,7 +83,9 @@ class Tensor:
         return [None if element in missing_values else element for element in elements]
 
     def wire_data(self, is_binary: bool) -> np.ndarray:
-        """Return the array in binary or JSON form, which differ for content type `bytes` (C12) and for null (C13)."""
+        """Return the array in binary or JSON form, which differ for content type `bytes` (C12) and
+        for null (C13).
+        """
         is_base64_in_json = self.datatype == "BYTES" and self.parameters.get("content_type") == RAW
         if self.missing is None and not is_base64_in_json:
             return self.data
