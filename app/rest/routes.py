@@ -16,6 +16,7 @@ from app.inference.call import INFER
 from app.inference.pipeline import InferencePipeline
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
+from app.protocol.http_message import write_response
 from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.rest.content_encoding import compress
 from app.rest.fast_validation import validate_fast
@@ -98,8 +99,8 @@ class Inference:
 
         response = self._pipeline.infer(request, call)
 
-        body, headers = response.to_http(
-            binary_outputs(request, response), self._settings.json_nonfinite
+        body, headers = write_response(
+            response, binary_outputs(request, response), self._settings.json_nonfinite
         )
         call.outcome.send(len(body))
         accepted_encodings = environ.get("HTTP_ACCEPT_ENCODING")
