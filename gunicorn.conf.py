@@ -74,8 +74,7 @@ def child_exit(server, worker):
 
 
 def worker_exit(server, worker):
-    if lifecycle := getattr(worker, "lifecycle", None):
-        lifecycle.close()
+    gunicorn_hooks.end_worker(worker)
 
 
 def on_exit(server):

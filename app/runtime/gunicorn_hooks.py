@@ -14,7 +14,7 @@ from app import runtime
 from app.config.environment import log_environment
 from app.config.resources import configure_malloc, limit_library_threads
 from app.config.settings import Settings, read_settings
-from app.inference.startup_errors import describe_error, exc_info_of
+from app.inference.startup_errors import describe_error
 from app.observability import log
 from app.observability.metric_files import (
     create_directory,
@@ -24,11 +24,15 @@ from app.observability.metric_files import (
     use_slots,
 )
 from app.protocol.errors import ConfigurationError
+from app.runtime.worker_exit import end_process_within, fail_start, propagating_exit_status
 from app.runtime.worker_lifecycle import WorkerLifecycle
 from app.server.arbiter import RollingArbiter, accept_signals
 from app.server.shared_state import ENDED, STUCK, SharedState
 from app.server.sockets import find_port_problem
 from app.server.worker import Worker
+
+# Time for `atexit` callbacks of the model's libraries, and for its threads.
+EXIT_SECONDS = 1
 
 logger = logging.getLogger("app")
 
@@ -96,9 +100,12 @@ class ServiceWorker(Worker):
                 self.wsgi, self, read_settings(), shared, self.accept_connections
             )
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
-            problem = "Cannot import the application"
-            shared.exit_worker(
-                problem, describe_error(error), exc_info_of(error), Arbiter.APP_LOAD_ERROR
+            fail_start(
+                shared,
+                error,
+                problem="Cannot import the application",
+                reason=describe_error(error),
+                status=Arbiter.APP_LOAD_ERROR,
             )
 
 
@@ -153,6 +160,20 @@ def start_worker(worker: Any, settings: Settings) -> None:
         accept_signals()
         worker.lifecycle = WorkerLifecycle(worker.wsgi, worker, settings, shared, lambda: None)
     worker.lifecycle.start()
+
+
+def end_worker(worker: Any) -> None:
+    """Finish the work of this worker, which then has EXIT_SECONDS to exit.
+
+    gunicorn calls the hook for this in a `finally` clause, while its SystemExit is propagating.
+    """
+    lifecycle = getattr(worker, "lifecycle", None)
+    if lifecycle is None:  # the application could not be imported
+        return
+
+    status = propagating_exit_status()
+    lifecycle.close()
+    end_process_within(EXIT_SECONDS, status=status)
 
 
 def finish_worker(server: Arbiter, worker: Any) -> None:

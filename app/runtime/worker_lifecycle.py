@@ -6,7 +6,6 @@ import faulthandler
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,10 +17,12 @@ from gunicorn.workers.base import Worker
 
 from app.config.settings import Settings
 from app.inference.call import Call
-from app.inference.startup_errors import describe_error, exc_info_of
+from app.inference.startup_errors import describe_error
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.observability.observer_queue import Observer
+from app.runtime.worker_exit import fail_start
+from app.server.interfaces import ServerOptions
 from app.server.shared_state import READY, STOPPING, STUCK, SharedState
 from app.version import SERVICE_NAME
 
@@ -34,9 +35,12 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerLifecycle:
-    """Starts and stops both protocols in a worker. `accept` makes the HTTP server accept connections."""
+    """Starts and stops both protocols in a worker.
 
-    max_body_setting = "MAX_REQUEST_BYTES"
+    accept: makes the HTTP server accept connections
+    grpc: the gRPC server, from open() on
+    closing: the thread that closes the gRPC server, from on_drain_end() on
+    """
 
     def __init__(
         self,
@@ -46,22 +50,23 @@ class WorkerLifecycle:
         shared: SharedState,
         accept: Callable[[], None],
     ):
-        self.app, self.server, self.settings, self.shared, self.accept = (
-            app,
-            server,
-            settings,
-            shared,
-            accept,
-        )
+        self.app = app
+        self.server = server
+        self.settings = settings
+        self.shared = shared
+        self.accept = accept
         self.service: Service = app.extensions["service"]
-        self.server_name = SERVICE_NAME
-        self.max_body_bytes = settings.max_request_bytes
-        self.drain_seconds, self.finish_seconds = (
-            settings.shutdown_delay_seconds,
-            settings.shutdown_timeout_seconds,
-        )
         self.grpc: Any = None
         self.closing: threading.Thread | None = None
+
+    @property
+    def options(self) -> ServerOptions:
+        return ServerOptions(
+            server_name=SERVICE_NAME,
+            max_body_bytes=self.settings.max_request_bytes,
+            max_body_setting="MAX_REQUEST_BYTES",
+            finish_seconds=self.settings.shutdown_timeout_seconds,
+        )
 
     def start(self) -> None:
         """Load the model in a thread. If no worker is ready, accept probes immediately."""
@@ -95,16 +100,23 @@ class WorkerLifecycle:
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:
+        """End this worker if the body of the `with` statement raises an exception."""
         try:
             yield
-        except BaseException as error:
-            keeping = "Keeping the current workers. Fix the error and send SIGHUP again"
-            problem = f"{step} failed. {keeping if self.shared.has_ready() else 'The service does not start'}"
-            self.service.metrics.workers.set(
-                0
-            )  # gunicorn calls child_exit only after a successful start
-            cause = f"{step} failed: {describe_error(error)}"
-            self.shared.exit_worker(problem, cause, exc_info_of(error), Arbiter.WORKER_BOOT_ERROR)
+        except BaseException as error:  # includes SystemExit and panics of Rust extensions
+            if self.shared.has_ready():
+                consequence = "Keeping the current workers. Fix the error and send SIGHUP again"
+            else:
+                consequence = "The service does not start"
+            # gunicorn calls child_exit only after a successful start, so nothing else corrects the number of workers.
+            self.service.metrics.workers.set(0)
+            fail_start(
+                self.shared,
+                error,
+                problem=f"{step} failed. {consequence}",
+                reason=f"{step} failed: {describe_error(error)}",
+                status=Arbiter.WORKER_BOOT_ERROR,
+            )
 
     def mark_ready(self) -> None:
         self.shared.set_state(self.server.age, READY)
@@ -133,16 +145,19 @@ class WorkerLifecycle:
             self.grpc.report_ready(self.service.is_ready)
             self.accept()
 
-    def on_stop(self) -> None:
-        """If the whole service stops, report "not ready". Requests are still accepted."""
+    def on_stop(self) -> float:
+        """Return the duration of the drain in seconds. If the whole service stops, report "not ready"."""
         self.shared.set_state(self.server.age, STOPPING)
-        is_stopping = self.shared.wait_for_stop()
-        if is_stopping:
-            self.service.model.stop()
-        if not (is_stopping and self.service.model.accepts_requests):
-            self.drain_seconds = 0  # other workers serve, or this service was never ready
-        if is_stopping and self.grpc:
+        is_service_stopping = self.shared.wait_for_stop()
+        if not is_service_stopping:
+            return 0  # other workers serve
+
+        self.service.model.stop()
+        if self.grpc:
             self.grpc.report_stopping()
+        if not self.service.model.accepts_requests:
+            return 0  # no client expects responses from a service that was never ready
+        return self.settings.shutdown_delay_seconds
 
     def on_drain_end(self) -> None:
         """Reject new gRPC calls. Running calls finish in parallel with REST requests."""
@@ -162,7 +177,10 @@ class WorkerLifecycle:
         return self.shared.is_stopping
 
     def close(self) -> None:
-        """Finish running calls, and write the last metrics, log lines and spans."""
+        """Finish running calls, and write the last metrics, log lines and spans.
+
+        gunicorn's own workers have no callbacks for the steps of the stop, so this method does what is missing.
+        """
         if self.closing is None:
             self.on_stop()
             self.on_drain_end()
@@ -170,12 +188,6 @@ class WorkerLifecycle:
             self.closing.join()
         self.service.close()
         handler.flush()
-        code = getattr(sys.exc_info()[1], "code", None)
-        status = code if isinstance(code, int) else 0
-        # Exit after one second, because Python would wait for running threads of the model.
-        timer = threading.Timer(1, os._exit, [status])
-        timer.daemon = True
-        timer.start()
 
 
 def print_startup_message(service: Service, has_page: bool) -> None:

@@ -1,28 +1,52 @@
 """Interface between the server and the application."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Fixed options of the application.
+
+    server_name: value of the response header `Server`
+    max_body_bytes: limit for the body of a request. Larger bodies are rejected.
+    max_body_setting: name of that limit in the error message
+    finish_seconds: time for running requests after the drain. See Lifecycle.
+    """
+
+    server_name: str
+    max_body_bytes: int
+    max_body_setting: str
+    finish_seconds: float
+
+
 class Lifecycle(Protocol):
-    """Limits and callbacks of the application for one worker."""
+    """Decisions of the application in one worker.
 
-    server_name: str  # value of the response header `Server`
-    max_body_bytes: int  # the server rejects larger bodies
-    max_body_setting: str  # name of that limit in the error message
-    drain_seconds: float  # time after SIGTERM in which requests are accepted
-    finish_seconds: int  # time after that for running requests
+    The main thread of the worker calls these methods. Each one returns immediately, except that on_stop() may wait
+    for up to a second. The worker stops in three steps:
 
-    def on_stop(self) -> None:
-        """Handle SIGTERM. Connections are still accepted for `drain_seconds`."""
+    1. It calls on_stop(), and serves new connections for the returned time, the drain.
+    2. It calls on_drain_end(). If is_service_stopping() is true, no other worker serves the connections that are
+       already in the queues of the listening sockets, so this worker serves them.
+    3. It accepts no more connections, and waits until all requests have been answered and is_closing() is false, but
+       at most for `finish_seconds`.
+    """
 
-    def on_drain_end(self) -> None:
-        """Handle the end of `drain_seconds`. New requests are rejected afterward."""
-
-    def is_closing(self) -> bool:
-        """Return True if another server of this process still handles requests."""
+    @property
+    def options(self) -> ServerOptions: ...
 
     def should_accept(self) -> bool:
         """Return True if this worker should accept connections, False if it should leave them to other workers."""
+
+    def on_stop(self) -> float:
+        """Prepare the stop. Return the duration of the drain in seconds."""
+
+    def on_drain_end(self) -> None:
+        """Reject new requests of other servers in this process."""
+
+    def is_closing(self) -> bool:
+        """Return True if another server of this process still handles requests."""
 
     def is_service_stopping(self) -> bool:
         """Return True if the whole service stops, not only this worker."""

@@ -1,12 +1,7 @@
 """Shared memory of all processes of the service: the state of each worker, and the reason for a failed start."""
 
-import logging
 import mmap
-import os
 import time
-from typing import Any, NoReturn
-
-logger = logging.getLogger(__name__)
 
 PLACES = 2**16
 REASON_BYTES = 2**12
@@ -62,15 +57,12 @@ class SharedState:
         text = reason.replace("\n", " ").encode(errors="replace")[: REASON_BYTES - 1]
         self._reason[:] = bytes([bool(reason)]) + text.ljust(REASON_BYTES - 1, b"\0")
 
-    def exit_worker(self, problem: str, reason: str, exc_info: Any, status: int) -> NoReturn:
-        """Exit, because this worker cannot start. The first failed worker records `reason` and logs the traceback."""
-        is_first, self._reason[0] = (
-            not self._reason[0],
-            1,
-        )  # set first, because other workers may fail at the same time
-        if is_first:
-            self.reason = reason
-            if exc_info:
-                logger.error(problem, exc_info=exc_info)
-        logging.shutdown()
-        os._exit(status)
+    def record_failure(self, reason: str) -> bool:
+        """Record why this worker cannot start, unless another worker has done so. Return True if it is recorded."""
+        if self._reason[0]:
+            return False
+
+        # The mark comes first, because other workers may fail at the same time.
+        self._reason[0] = 1
+        self.reason = reason
+        return True

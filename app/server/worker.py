@@ -82,18 +82,20 @@ class Worker(BaseWorker):
             os.write(self.PIPE[1], b".")  # wakes the main thread
 
     def _read_settings(self) -> None:
-        cfg, lifecycle = self.cfg, self.lifecycle
+        cfg = self.cfg
+        options = self.lifecycle.options
         self.proxies, self.trusts_all = (
             cfg.forwarded_allow_networks(),
             "*" in cfg.forwarded_allow_ips,
         )
+        self.server_name = options.server_name
         base = base_environ(cfg) | {
             "wsgi.url_scheme": "https" if self.tls else "http",
             "wsgi.multithread": True,
         }
         base["SCRIPT_NAME"] = os.environ.get("SCRIPT_NAME", "")
         head_limits = cfg.limit_request_line, cfg.limit_request_fields, cfg.limit_request_field_size
-        limits = *head_limits, lifecycle.max_body_bytes, lifecycle.max_body_setting
+        limits = *head_limits, options.max_body_bytes, options.max_body_setting
         schemes = {
             f"HTTP_{name.replace('-', '_')}": value
             for name, value in cfg.secure_scheme_headers.items()
@@ -197,12 +199,15 @@ class Worker(BaseWorker):
                 )
 
     def _stop(self) -> None:
-        """Serve for `drain_seconds`, then finish the requests that are running or being received."""
-        self.alive, lifecycle = False, self.lifecycle
-        lifecycle.on_stop()
-        if lifecycle.drain_seconds:
-            self.log.info("Stopping. Accepting requests for %g s", lifecycle.drain_seconds)
-        self._run_for(lifecycle.drain_seconds)
+        """Serve during the drain, then finish the requests that are running or being received. See Lifecycle."""
+        self.alive = False
+        lifecycle = self.lifecycle
+
+        drain_seconds = lifecycle.on_stop()
+        if drain_seconds:
+            self.log.info("Stopping. Accepting requests for %g s", drain_seconds)
+        self._run_for(drain_seconds)
+
         lifecycle.on_drain_end()
         if lifecycle.is_service_stopping():  # accept only connections whose handshake has begun
             for listener in self.sockets:
@@ -214,7 +219,7 @@ class Worker(BaseWorker):
             connection.since = now
         while (
             self.connections or lifecycle.is_closing()
-        ) and time.monotonic() < now + lifecycle.finish_seconds:
+        ) and time.monotonic() < now + lifecycle.options.finish_seconds:
             self._run_once(STOP_POLL_SECONDS)
 
     def _run_for(self, seconds: float) -> None:
@@ -258,7 +263,7 @@ class Worker(BaseWorker):
             connection.send(request.to_bytes())
             return False
         request.environ["gunicorn.socket"] = connection
-        response = Response(request, self.lifecycle.server_name, connection.send)
+        response = Response(request, self.server_name, connection.send)
         self.nr += 1
         if self.nr >= self.max_requests and self.alive:
             self.log.info("Autorestarting worker after current request.")

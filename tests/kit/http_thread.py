@@ -12,6 +12,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.sock import create_sockets
 
 from app.runtime.gunicorn_hooks import Logger
+from app.server.interfaces import ServerOptions
 from app.server.worker import Worker
 from app.version import SERVICE_NAME
 from tests.kit.service import Service
@@ -53,10 +54,14 @@ class ThreadWorker(Worker):
     def load_wsgi(self) -> None:
         super().load_wsgi()
         service = self.app.service
-        self.lifecycle = Lifecycle()
-        self.lifecycle.server_name = SERVICE_NAME
-        self.lifecycle.max_body_bytes = service.settings.max_request_bytes
-        self.lifecycle.max_body_setting = "MAX_REQUEST_BYTES"
+        self.lifecycle = Lifecycle(
+            ServerOptions(
+                server_name=SERVICE_NAME,
+                max_body_bytes=service.settings.max_request_bytes,
+                max_body_setting="MAX_REQUEST_BYTES",
+                finish_seconds=30,
+            )
+        )
         self.accept_connections()
 
     def stop(self) -> None:

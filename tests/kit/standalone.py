@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.server.interfaces import ServerOptions
 from app.server.worker import Worker
 from tests.kit.processes import Running, free_ports, started
 
@@ -28,26 +29,23 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Callable[[bytes], None]]
 
 
+@dataclass(frozen=True)
 class Lifecycle:
     """A lifecycle that serves immediately, and stops without a delay."""
 
-    server_name = "standalone"
-    max_body_bytes = MAX_BODY_BYTES
-    max_body_setting = "MAX_BODY_BYTES"
-    drain_seconds = 0.0
-    finish_seconds = 30
+    options: ServerOptions
 
-    def on_stop(self) -> None:
-        pass
+    def should_accept(self) -> bool:
+        return True
+
+    def on_stop(self) -> float:
+        return 0
 
     def on_drain_end(self) -> None:
         pass
 
     def is_closing(self) -> bool:
         return False
-
-    def should_accept(self) -> bool:
-        return True
 
     def is_service_stopping(self) -> bool:
         return False
@@ -56,7 +54,14 @@ class Lifecycle:
 class StandaloneWorker(Worker):
     def load_wsgi(self) -> None:
         super().load_wsgi()
-        self.lifecycle = Lifecycle()
+        self.lifecycle = Lifecycle(
+            ServerOptions(
+                server_name="standalone",
+                max_body_bytes=MAX_BODY_BYTES,
+                max_body_setting="MAX_BODY_BYTES",
+                finish_seconds=30,
+            )
+        )
         self.accept_connections()
 
 
