@@ -1,4 +1,24 @@
-"""Client connection: a state machine that does not block on the client, except to stream a response."""
+"""Connection of a client: a state machine that blocks on the client only to stream a response.
+
+A connection is in one of these states, which differ in what they wait for. The connection raises
+InvalidTransition for a transition that the table does not contain:
+
+| State | Waits for | Next states |
+|---|---|---|
+| IDLE | the start of a request or handshake | RECEIVING, SENDING, SENDING_LAST, LINGERING, CLOSED |
+| RECEIVING | the rest of it | IDLE, SENDING, SENDING_LAST, LINGERING, CLOSED |
+| SENDING | a client that reads a response | IDLE, RECEIVING, SENDING_LAST, LINGERING, CLOSED |
+| SENDING_LAST | a client that reads the last response | LINGERING, CLOSED |
+| LINGERING | a client that closes the connection | CLOSED |
+| CLOSED | nothing | |
+
+The states leave out what happens between two waits: run() reads, parses, calls the application and
+sends, until it has to wait again. A connection can also continue to wait in the same state.
+
+Example: a client sends a request in two pieces, reads the response slowly, and leaves:
+
+    IDLE -> RECEIVING -> SENDING -> IDLE -> LINGERING -> CLOSED
+"""
 
 import select
 import threading
@@ -8,179 +28,328 @@ from contextlib import suppress
 from enum import Enum
 from socket import MSG_PEEK
 
-from app.server.request_parser import CONTINUE, HttpError, Request, RequestParser
+from app.server.http_error import HttpError
+from app.server.request_parser import Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
+from app.server.transitions import check_transition
 
 MAX_READ_BYTES = 2**18  # maximum size of one read of a large body
-# Time limit for a pause in a transfer. The whole transfer has one second more for every MIN_RATE bytes.
+# Time limit for a pause in a transfer. The whole transfer has one second more for every MIN_RATE
+# bytes.
 TRANSFER_SECONDS = 30.0
 MIN_RATE = 2**10
-# A streamed response to a slow client occupies a thread. Beyond this number, the connection is closed.
+# Time limit for a pause after the last response, while the server waits for the client to close the
+# connection.
+LINGER_SECONDS = 2.0
+# A streamed response to a slow client occupies a thread. Beyond this number, the connection is
+# closed.
 MAX_SLOW_STREAMS = 64
 slow_streams = threading.BoundedSemaphore(MAX_SLOW_STREAMS)
-LINGER_SECONDS = 2.0  # time limit for a pause after the last response, while the server waits for the client to close
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# epoll reports a descriptor once, and only one thread then handles it. Systems without epoll also
+# import this module.
+ONCE = getattr(select, "EPOLLONESHOT", 0)
+READABLE = select.POLLIN | ONCE
+WRITABLE = select.POLLOUT | ONCE
 
 
 class State(Enum):
-    """State of a connection. The value is the event that it waits for."""
+    """State of a connection. The table is in the docstring of this module."""
 
-    IDLE = "the first byte of a request, or of a TLS handshake"
-    RECEIVING = "the rest of it"
-    SENDING = "a client that reads the response"
-    LINGERING = "a client that closes, after the last response"
-    CLOSED = "nothing"
+    IDLE = 0
+    RECEIVING = 1
+    SENDING = 2
+    SENDING_LAST = 3
+    LINGERING = 4
+    CLOSED = 5
 
 
-ONCE = getattr(select, "EPOLLONESHOT", 0)  # systems without epoll also import this module
-READABLE, WRITABLE = select.POLLIN | ONCE, select.POLLOUT | ONCE
+# As globals, because Python 3.11 takes 0.1 us for each access to a member of an Enum.
+IDLE, RECEIVING, SENDING, SENDING_LAST, LINGERING, CLOSED = State
+# The client does not read a response.
+SENDING_STATES = (SENDING, SENDING_LAST)
+# The client waits for a response, or has not read all of it.
+BUSY_STATES = (RECEIVING, SENDING, SENDING_LAST)
+
+NEXT_STATES = {
+    IDLE: (
+        RECEIVING,
+        SENDING,
+        SENDING_LAST,
+        LINGERING,
+        CLOSED,
+    ),
+    RECEIVING: (
+        IDLE,
+        SENDING,
+        SENDING_LAST,
+        LINGERING,
+        CLOSED,
+    ),
+    SENDING: (
+        IDLE,
+        RECEIVING,
+        SENDING_LAST,
+        LINGERING,
+        CLOSED,
+    ),
+    SENDING_LAST: (LINGERING, CLOSED),
+    LINGERING: (CLOSED,),
+    CLOSED: (),
+}
 
 Handler = Callable[["Connection", Request | HttpError], bool]
 
 
-class Connection:
-    """Connection of a client. Either a thread or the worker's dict of waiting connections owns it.
+class Progress:
+    """Times and bytes, from which the time limit of a state follows.
 
-    release_thread: called before the application blocks or runs for long. Another thread then waits for events.
-    begun: time.monotonic() at the start of the state.
-    moved: bytes received and sent in this state.
-    since: time.monotonic() when the connection began to wait for the client.
+    Times are those of time.monotonic().
+
+    begun: start of the state
+    since: when the connection began to wait for the client, in the same state or in this one
+    moved_bytes: bytes received and sent since `begun`
     """
 
-    def __init__(
-        self,
-        socket: PlainSocket,
-        parser: RequestParser,
-        handle: Handler,
-        release_thread: Callable[[], None],
-    ):
-        self.socket, self.parser, self.handle, self.release_thread = (
-            socket,
-            parser,
-            handle,
-            release_thread,
-        )
-        self.descriptor = socket.client.fileno()
-        self.state, self.begun, self.moved, self.since = State.IDLE, 0.0, 0, 0.0
-        self.must_close = self.is_broken = False
+    def __init__(self) -> None:
+        self.begun = 0.0
+        self.since = 0.0
+        self.moved_bytes = 0
+
+    def restart(self) -> None:
+        """Begin a state."""
+        self.wait()
+        self.begun = self.since
+        self.moved_bytes = 0
+
+    def wait(self) -> None:
+        """Begin to wait for the client."""
+        self.since = time.monotonic()
+
+    def add_bytes(self, count: int) -> None:
+        self.moved_bytes += count
+
+
+class Output:
+    """The sending side of a connection. Only the thread that owns the connection uses it.
+
+    unsent: the part of the last response that the socket has not accepted yet
+    has_failed: True if a response is incomplete. Nothing can be sent after it, because the client
+        would mistake it for the rest of this response.
+    """
+
+    def __init__(self, socket: PlainSocket, progress: Progress, release_thread: Callable[[], None]):
+        self.socket = socket
+        self.progress = progress
+        self.release_thread = release_thread
         self.unsent: memoryview | None = None
-
-    def fileno(self) -> int:
-        """Return the file descriptor, so that an application can poll `environ["gunicorn.socket"]`."""
-        return self.socket.client.fileno()
-
-    def run(self) -> State:
-        """Send, receive and handle requests until the connection has to wait. Return the next state."""
-        if self.state is State.LINGERING:
-            return State.CLOSED if self.socket.read_raw() == b"" else State.LINGERING
-        if not self._flush():
-            return State.SENDING
-        parser = self.parser
-        parser.feed()  # pipelined requests
-        if not (parser.requests or self.must_close):
-            self._receive()
-        while parser.requests and not self.must_close:
-            self.must_close = not self.handle(self, parser.requests.popleft())
-            if self.is_broken:
-                return State.CLOSED
-            if self.unsent:
-                return State.SENDING
-            parser.feed()
-        if self.must_close or parser.has_ended:
-            return self.shut_down_sending()
-        if parser.expects_continue:
-            parser.expects_continue = False
-            self.send(CONTINUE)
-        if self.unsent:
-            return State.SENDING
-        return State.RECEIVING if parser.has_begun or self.socket.needs_handshake else State.IDLE
-
-    def _receive(self) -> None:
-        """Read and parse the available data, at most to the end of a large body."""
-        parser = self.parser
-        with suppress(BlockingIOError):
-            while data := self.socket.read(
-                size := max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
-            ):
-                self.moved += len(data)
-                parser.feed(data)
-                if not parser.missing_bytes or (
-                    len(data) < size and type(self.socket) is PlainSocket
-                ):
-                    return  # a TLS read returns one record, so there may be more
-            parser.end()
-
-    def time_out(
-        self, message: str = "Request timeout: the request did not arrive in time."
-    ) -> State:
-        """Time out the state. The client of an incomplete request receives `message`. Return the next state."""
-        if self.state is State.RECEIVING and not self.socket.needs_handshake:
-            self.send(HttpError(408, message).to_bytes())
-        elif self.state is not State.IDLE:
-            return State.CLOSED
-        return self.shut_down_sending()
-
-    def shut_down_sending(self) -> State:
-        """Close the sending side. Closing both sides could lose the last response (RFC 9112, 9.6)."""
-        self.parser.stop()
-        self.socket.shutdown_write()
-        return State.LINGERING
+        self.has_failed = False
 
     def send(self, data: bytes) -> None:
-        """Send data and buffer the rest. If the buffer is not empty, wait for the client first, or raise OSError."""
-        if self.is_broken:  # the client would mistake this data for the rest of the failed response
+        """Send data and buffer the rest.
+
+        If the buffer is not empty, wait for the client first. Raise OSError.
+        """
+        if self.has_failed:
             raise BrokenPipeError("an earlier send failed")
-        self.is_broken = True
+
+        self.has_failed = True  # unless all steps succeed
         if self.unsent:
             self._wait_for_client()
-        sent = self.socket.write(data)
-        self.unsent = memoryview(data)[sent:] if sent < len(data) else None
-        self.is_broken = False
+        size = self.socket.write(data)
+        if size < len(data):
+            self.unsent = memoryview(data)[size:]
+        self.has_failed = False
+
+    def flush(self) -> None:
+        """Send buffered data without blocking. Raise OSError."""
+        if not self.unsent:
+            return
+        size = self.socket.write(self.unsent)
+        self.progress.add_bytes(size)
+        # An empty slice would keep the memory of the response.
+        self.unsent = self.unsent[size:] or None
 
     def _wait_for_client(self) -> None:
-        """Block until all buffered data is sent. At most MAX_SLOW_STREAMS threads of the worker wait here."""
+        """Block until all buffered data is sent.
+
+        At most MAX_SLOW_STREAMS threads of the worker wait here.
+        """
         self.release_thread()
         if not slow_streams.acquire(blocking=False):
             raise BrokenPipeError("too many clients read slowly")
         try:
             poll = select.poll()
             poll.register(self.socket.client, select.POLLOUT)
-            while not self._flush():
+            self.flush()
+            while self.unsent:
                 if not poll.poll(TRANSFER_SECONDS * 1000):
                     raise BrokenPipeError("the client does not read")
+                self.flush()
         finally:
             slow_streams.release()
 
-    def _flush(self) -> bool:
-        """Send buffered data without blocking. Return True if the buffer is empty."""
-        if self.unsent:
-            sent = self.socket.write(self.unsent)
-            self.moved += sent
-            self.unsent = self.unsent[sent:] if sent < len(self.unsent) else None
-        return not self.unsent
 
-    def set_state(self, state: State) -> None:
-        """Enter a state in which the connection waits for the client."""
-        self.since = time.monotonic()
-        if state is not self.state:
-            self.state, self.begun, self.moved = state, self.since, 0
+class Connection:
+    """Connection of a client.
+
+    Either one thread or the worker's table of waiting connections owns it.
+
+    The application receives it as `environ["gunicorn.socket"]`, and can call fileno() and
+    release_thread().
+
+    handle: calls the application and sends the response. Returns True if the connection stays open.
+    release_thread: called before the application blocks or runs for long. Another thread then waits
+        for events.
+    descriptor: the file descriptor, also after the socket is closed
+    """
+
+    def __init__(
+        self,
+        socket: PlainSocket,
+        parser: RequestParser,
+        *,
+        handle: Handler,
+        release_thread: Callable[[], None],
+    ):
+        self.socket = socket
+        self.parser = parser
+        self.handle = handle
+        self.release_thread = release_thread
+        self.descriptor = socket.client.fileno()
+        self.progress = Progress()
+        self.output = Output(socket, self.progress, release_thread)
+        self.state = IDLE
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the size of an incomplete request body and of an unsent response."""
+        return self.parser.received_bytes + len(self.output.unsent or b"")
+
+    def fileno(self) -> int:
+        """Return the file descriptor, which an application can poll for the end of the client."""
+        return self.socket.client.fileno()
+
+    def enter(self, state: State) -> None:
+        """Wait for the client in this state, or close the connection if the state is CLOSED."""
+        if state is self.state:
+            self.progress.wait()
+            return
+
+        check_transition(self.state, state, NEXT_STATES)
+        self.state = state
+        if state is CLOSED:
+            self.socket.client.close()
+            self.parser.stop()
+        else:
+            self.progress.restart()
+
+    # These methods return the next state. Only the thread that owns the connection calls them.
+
+    def run(self) -> State:
+        """Send, receive and handle requests until the connection has to wait."""
+        if self.state is LINGERING:
+            is_closed_by_client = self.socket.read_raw() == b""
+            return CLOSED if is_closed_by_client else LINGERING
+
+        self.output.flush()
+        if self.output.unsent:
+            return self.state
+        if self.state is SENDING_LAST:
+            return self.shut_down_sending()
+
+        self.parser.feed()  # pipelined requests
+        if not self.parser.requests:
+            self._receive()
+        return self._handle_requests()
+
+    def _handle_requests(self) -> State:
+        parser = self.parser
+        output = self.output
+        while parser.requests:
+            stays_open = self.handle(self, parser.requests.popleft())
+            if output.has_failed:
+                return CLOSED
+            if not stays_open:
+                return SENDING_LAST if output.unsent else self.shut_down_sending()
+            if output.unsent:
+                return SENDING
+            parser.feed()
+
+        if parser.has_ended:
+            return self.shut_down_sending()
+        if parser.must_send_continue:
+            output.send(CONTINUE)
+            parser.confirm_continue()
+        if output.unsent:
+            return SENDING
+        if parser.has_begun or self.socket.needs_handshake:
+            return RECEIVING
+        return IDLE
+
+    def time_out(
+        self, message: str = "Request timeout: the request did not arrive in time."
+    ) -> State:
+        """Time out the current state. The client of an incomplete request receives `message`."""
+        if self.state is IDLE:
+            return self.shut_down_sending()
+        if self.state is RECEIVING and not self.socket.needs_handshake:
+            self.output.send(HttpError(408, message).to_bytes())
+            return self.shut_down_sending()
+        return CLOSED
+
+    def shut_down_sending(self) -> State:
+        """Close the sending side.
+
+        Closing both sides could lose the last response (RFC 9112, 9.6).
+        """
+        self.parser.stop()
+        self.socket.shutdown_write()
+        return LINGERING
+
+    def _receive(self) -> None:
+        """Read and parse the available data, at most to the end of a large body."""
+        parser = self.parser
+        with suppress(BlockingIOError):
+            while True:
+                size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
+                data = self.socket.read(size)
+                if not data:
+                    parser.end()
+                    return
+
+                self.progress.add_bytes(len(data))
+                parser.feed(data)
+                if not parser.missing_bytes:
+                    return
+                # A read of a plain socket returns what is available. One with TLS returns a record,
+                # of several.
+                if len(data) < size and type(self.socket) is PlainSocket:
+                    return
+
+    # Any thread
 
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
-        """Return True if the time limit of the current state has passed."""
-        if self.state is State.IDLE:
-            deadline = self.since + (
-                idle_seconds or TRANSFER_SECONDS
-            )  # without keepalive, for the first request
-        else:
-            pause = LINGER_SECONDS if self.state is State.LINGERING else TRANSFER_SECONDS
-            deadline = min(
-                self.since + pause, self.begun + TRANSFER_SECONDS + self.moved / MIN_RATE
-            )
-        is_unread = self.state in (
-            State.IDLE,
-            State.RECEIVING,
-        )  # unread data waits for a thread, not for the client
-        return now >= deadline and not (is_unread and self.socket.read_raw(MSG_PEEK))
+        """Return True if the time limit of the current state has passed at the time `now`.
 
-    def close(self) -> None:
-        self.socket.client.close()
-        self.parser.stop()
+        Another thread may run the connection at the same time, so the answer can be wrong when it
+        arrives.
+        """
+        if now < self._deadline(idle_seconds):
+            return False
+        # Unread data waits for a thread of the server, not for the client.
+        if self.state is IDLE or self.state is RECEIVING:
+            return not self.socket.read_raw(MSG_PEEK)
+        return True
+
+    def _deadline(self, idle_seconds: float) -> float:
+        progress = self.progress
+        if self.state is IDLE:
+            # Without keepalive, it is the limit for the first request.
+            return progress.since + (idle_seconds or TRANSFER_SECONDS)
+
+        pause = LINGER_SECONDS if self.state is LINGERING else TRANSFER_SECONDS
+        slowest = progress.begun + TRANSFER_SECONDS + progress.moved_bytes / MIN_RATE
+        return min(progress.since + pause, slowest)

@@ -1,159 +1,271 @@
-"""Parser for HTTP/1.1 requests (RFC 9112). httptools (llhttp) finds their ends. This module validates the rest."""
+"""Parser for HTTP/1.1 requests (RFC 9112): the bytes of a connection become complete requests.
 
-import json
-import re
+llhttp (in httptools) parses heads, chunk headers and trailers, and rejects what is malformed or
+ambiguous. It calls the `on_` methods of RequestParser. request_head.py checks what llhttp accepts,
+and request_body.py collects the body.
+
+A parser is in one of these states. It raises InvalidTransition for a transition that the table does
+not contain:
+
+| State | The next byte belongs to | Next states |
+|---|---|---|
+| IDLE | a new request | HEAD, ENDED |
+| HEAD | the request line or a header field | SIZED_BODY, CHUNKED_BODY, ENDED |
+| SIZED_BODY | a body with Content-Length | IDLE, ENDED |
+| CHUNKED_BODY | a chunk, its header, or a trailer field | IDLE, ENDED |
+| ENDED | nothing. It is ignored | |
+
+A request without a body passes through SIZED_BODY, too. The parser ends after a request with
+`Connection: close`, after an error, and at the end of the stream.
+
+In this example, the body of a request with `Content-Length: 5` arrives after the head. The methods
+on the left are those that llhttp calls:
+
+    on_message_begin         IDLE -> HEAD
+    on_url, on_header, ...
+    on_headers_complete      HEAD -> SIZED_BODY
+    none                     SIZED_BODY -> IDLE. feed() adds the rest of the body without llhttp,
+                             which would copy it.
+"""
+
 from collections import deque
-from functools import lru_cache
-from http import HTTPStatus
-from io import BytesIO
-from typing import Any, NamedTuple
-from urllib.parse import unquote_to_bytes
+from enum import Enum
+from typing import Any
 
 import httptools
 
-# Bytes per call of the parser. It parses all requests in them, so this limits the queue of pipelined requests.
+from app.server.http_error import HttpError
+from app.server.request_body import Body, ChunkedBody, NoBody, SizedBody
+from app.server.request_head import Rules, content_length, expects_continue, make_environ
+from app.server.transitions import check_transition
+
+# Bytes per call of llhttp. It parses all requests in them, so this limits the queue of pipelined
+# requests.
 PARSE_BYTES = 2**12
-# Limit for the head, chunk headers and trailer fields together, in addition to a quarter of the body size.
+# Limit for the head, chunk headers and trailer fields together, in addition to a quarter of the
+# body size.
 MAX_HEAD_BYTES = 2**16
-# Repeated Host fields are joined with a comma, which this pattern rejects.
-HOST = re.compile(r"[!$&'()*+;=%._~\[\]:0-9A-Za-z-]*")
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Head that prepares a new parser for a chunked body. See RequestParser._ignore_upgrade().
+# Head that prepares llhttp for a chunked body. See RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+EMPTY = memoryview(b"")
+NO_BODY = NoBody()
 
 
-class HttpError(Exception):
-    """Error for a request that the server itself rejects. The connection is closed after the response."""
+class State(Enum):
+    """State of a parser. The table is in the docstring of this module."""
 
-    def __init__(self, status: int, text: str):
-        super().__init__(text)
-        self.status, self.body = HTTPStatus(status), json.dumps({"error": text}).encode()
+    IDLE = 0
+    HEAD = 1
+    SIZED_BODY = 2
+    CHUNKED_BODY = 3
+    ENDED = 4
 
-    def to_bytes(self) -> bytes:
-        head = f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"
-        return (
-            f"{head}Content-Length: {len(self.body)}\r\nConnection: close\r\n\r\n".encode()
-            + self.body
-        )
+    __hash__ = object.__hash__  # that of Enum is written in Python
 
 
-class Rules(NamedTuple):
-    """Limits and trusted fields, for trusted proxies or for others. 0: no limit, except for a body."""
+# As globals, because Python 3.11 takes 0.1 us for each access to a member of an Enum.
+IDLE, HEAD, SIZED_BODY, CHUNKED_BODY, ENDED = State
 
-    max_line_bytes: int
-    max_fields: int
-    max_field_bytes: int
-    max_body_bytes: int
-    max_body_setting: str  # name of that limit in the error message
-    base: dict[str, Any]  # the part of the environ that all requests share
-    forwarders: frozenset[str]  # accepted names with underscores, such as SCRIPT_NAME
-    schemes: dict[str, str]  # header values that mean HTTPS, by key in the environ
+
+NEXT_STATES = {
+    IDLE: (HEAD, ENDED),
+    HEAD: (SIZED_BODY, CHUNKED_BODY, ENDED),
+    SIZED_BODY: (IDLE, ENDED),
+    CHUNKED_BODY: (IDLE, ENDED),
+    ENDED: (),
+}
 
 
 class Request:
-    """A complete request. gunicorn's hooks pre_request and post_request receive it."""
+    """A complete request. gunicorn's hooks pre_request and post_request receive it.
 
-    def __init__(self, environ: dict[str, Any], keep_alive: bool):
-        self.environ, self.keep_alive = environ, keep_alive
-        self.version = 1, int(environ["SERVER_PROTOCOL"][-1])
-        self.method, self.uri, self.query = (
-            environ["REQUEST_METHOD"],
-            environ["RAW_URI"],
-            environ["QUERY_STRING"],
-        )
-        self.path = self.uri.partition("?")[0]
+    uri: the request target as the client sent it
+    version: for example (1, 1)
+    """
+
+    def __init__(self, environ: dict[str, Any], *, keep_alive: bool):
+        self.environ = environ
+        self.keep_alive = keep_alive
+        # Copies, because the application can change the environ before post_request is called.
+        self.method: str = environ["REQUEST_METHOD"]
+        self.uri: str = environ["RAW_URI"]
+        self.query: str = environ["QUERY_STRING"]
+        self.version = (1, int(environ["SERVER_PROTOCOL"][-1]))
+
+    @property
+    def path(self) -> str:
+        """Return the path as the client sent it."""
+        return self.uri.partition("?")[0]
+
+
+class _IncomingRequest:
+    """A request of which at least one byte is missing.
+
+    parsed_bytes: number of bytes that llhttp has parsed
+    target, fields: parts of the head, as llhttp has found them. `fields` also contains trailer
+        fields.
+    environ, body, keep_alive, must_send_continue: set when the head is complete
+    """
+
+    __slots__ = (
+        "body",
+        "environ",
+        "fields",
+        "keep_alive",
+        "must_send_continue",
+        "parsed_bytes",
+        "target",
+    )
+
+    def __init__(self) -> None:
+        self.parsed_bytes = 0
+        self.target = b""
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.environ: dict[str, Any] = {}
+        self.body: Body = NO_BODY
+        self.keep_alive = False
+        self.must_send_continue = False
 
 
 class RequestParser:
-    """Parses the bytes of one connection.
+    """Parses the bytes of one connection. Only the thread that owns the connection uses it.
 
     requests: complete requests. The last one may be the error for a rejected request.
-    peer: the part of the environ that all requests of the connection share.
-    received: number of bytes of an incomplete body.
     """
 
-    def __init__(self, rules: Rules, peer: dict[str, str]):
-        self.rules, self.peer = rules, peer
+    def __init__(self, rules: Rules):
         self.requests: deque[Request | HttpError] = deque()
-        self.unparsed = memoryview(b"")
-        self.has_ended = False  # no more requests can follow
-        self._create_parser()
-        self._reset()
+        self.state = IDLE
+        self._rules = rules
+        self._incoming = _IncomingRequest()
+        self._unparsed = EMPTY
+        self._create_llhttp()
 
-    def _create_parser(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(
-            lenient_version=True
-        )  # HTTP/1.2 is read as 1.1 (RFC 9110, 2.5)
+    @property
+    def has_begun(self) -> bool:
+        """Return True if a part of a request has arrived."""
+        return self.state is not IDLE and self.state is not ENDED
 
-    def _reset(self) -> None:
-        self.environ: dict[str, Any] = {}
-        self.body = BytesIO()
-        self._target = b""
-        self._size = self._fields = self.received = 0
-        self.missing_bytes = 0  # rest of a body with Content-Length
-        self.has_begun = self._has_head = self._keep_alive = self.expects_continue = False
+    @property
+    def has_ended(self) -> bool:
+        """Return True if no more requests can follow those in `requests`."""
+        return self.state is ENDED
+
+    @property
+    def missing_bytes(self) -> int:
+        """Return the size of the missing part of a body with Content-Length, or 0."""
+        return self._incoming.body.missing_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Return the size of the part of an incomplete body that has arrived."""
+        return self._incoming.body.received_bytes
+
+    @property
+    def must_send_continue(self) -> bool:
+        """Return True if the client waits for 100 Continue.
+
+        Call confirm_continue() when it is sent.
+        """
+        return self._incoming.must_send_continue
+
+    def confirm_continue(self) -> None:
+        self._incoming.must_send_continue = False
 
     def feed(self, data: bytes = b"") -> None:
         """Parse buffered data and `data`. Stop after the piece that completes a request."""
         if data:
-            self.unparsed = memoryview(bytes(self.unparsed) + data)
-        while self.unparsed and not self.requests:
-            end = self.missing_bytes or PARSE_BYTES
-            piece, self.unparsed = self.unparsed[:end], self.unparsed[end:] or memoryview(b"")
-            if not self.missing_bytes:
+            self._unparsed = memoryview(bytes(self._unparsed) + data)
+        while self._unparsed and not self.requests:
+            missing_bytes = self.missing_bytes
+            size = missing_bytes or PARSE_BYTES
+            piece = self._unparsed[:size]
+            # An empty slice would keep the memory of all data.
+            self._unparsed = self._unparsed[size:] or EMPTY
+            if missing_bytes:
+                self._write_body(piece)
+            else:
                 self._parse_piece(piece)
-                continue
-            self.on_body(piece)  # bypasses the parser, which would copy it
-            if not self.missing_bytes:
-                self._create_parser()
-                self._complete()
 
     def end(self) -> None:
-        """Handle EOF from the client."""
+        """Handle the end of the stream."""
         if self.has_begun:
             self._reject(HttpError(400, "Incomplete request."))
-        self.has_ended = True
+        else:
+            self.stop()
 
     def stop(self) -> None:
-        """Discard buffered data, except complete requests. Accept no more requests."""
-        self.body, self.unparsed, self.has_ended, self.missing_bytes = (
-            BytesIO(),
-            memoryview(b""),
-            True,
-            0,
-        )
+        """Discard incomplete requests, and ignore further data."""
+        self._incoming = _IncomingRequest()
+        self._unparsed = EMPTY
+        if self.state is not ENDED:
+            self._enter(ENDED)
+
+    def _enter(self, state: State) -> None:
+        check_transition(self.state, state, NEXT_STATES)
+        self.state = state
+
+    def _create_llhttp(self) -> None:
+        """Create an llhttp that expects a head."""
+        self._llhttp = httptools.HttpRequestParser(self)
+        # It would reject HTTP/1.2, which must be read as HTTP/1.1 (RFC 9110, 2.5).
+        self._llhttp.set_dangerous_leniencies(lenient_version=True)
+
+    def _write_body(self, piece: memoryview) -> None:
+        """Add a piece to a body with Content-Length, without llhttp, which would copy it."""
+        body = self._incoming.body
+        body.write(piece)
+        if not body.missing_bytes:
+            self._create_llhttp()  # the old one still waits for the body
+            self._complete()
 
     def _parse_piece(self, piece: memoryview) -> None:
-        self._size += len(piece)
+        self._incoming.parsed_bytes += len(piece)
         try:
-            self._parser.feed_data(piece)
+            self._llhttp.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(piece[upgrade.args[0] :])
+            offset = upgrade.args[0]
+            self._ignore_upgrade(piece[offset:])
         except httptools.HttpParserError as error:
-            cause = error.__context__  # the exception of a callback
+            if self.state is ENDED:
+                return  # data after the last request
+            cause = error.__context__  # the exception of an on_ method
             if not isinstance(cause, HttpError):
                 cause = HttpError(400, f"Malformed request: {error}.")
-            if not self.has_ended:  # otherwise, the data follows the last request
-                self._reject(cause)
+            self._reject(cause)
         else:
-            if self._size > MAX_HEAD_BYTES + self.received * 5 / 4:
-                status, part = (
-                    (400, "Chunk headers and trailer") if self._has_head else (431, "Header")
-                )
-                self._reject(
-                    HttpError(
-                        status, f"{part} fields too large. Expected at most {MAX_HEAD_BYTES} bytes."
-                    )
-                )
+            # Another object than before if the piece has completed a request.
+            incoming = self._incoming
+            if incoming.parsed_bytes > MAX_HEAD_BYTES + incoming.body.received_bytes * 5 / 4:
+                self._reject_size()
+
+    def _reject_size(self) -> None:
+        """Reject a request, because too much of it is not content."""
+        if not self._incoming.environ:
+            status = 431
+            part = "Header"
+        else:
+            status = 400
+            part = "Chunk headers and trailer"
+        text = f"{part} fields too large. Expected at most {MAX_HEAD_BYTES} bytes."
+        self._reject(HttpError(status, text))
 
     def _ignore_upgrade(self, rest: memoryview) -> None:
-        """Parse the body of a request with an Upgrade field (RFC 9110, 7.8). llhttp itself stops before the body."""
-        self._create_parser()
-        self.unparsed = memoryview(bytes(rest) + self.unparsed)
-        self._target, self._size, self._fields = b"", 0, 0
-        if "HTTP_TRANSFER_ENCODING" in self.environ:
-            self._parser.feed_data(CHUNKED_HEAD)
+        """Parse the body of a request with an Upgrade field, as RFC 9110, 7.8 allows.
+
+        llhttp stops before this body, because it expects that the protocol changes. A new llhttp
+        continues. For a chunked body, CHUNKED_HEAD prepares it. For a body with Content-Length,
+        feed() needs no llhttp.
+        """
+        self._unparsed = memoryview(bytes(rest) + self._unparsed)
+        self._create_llhttp()
+        incoming = self._incoming
+        # The limits of the head do not apply to CHUNKED_HEAD.
+        incoming.parsed_bytes = 0
+        incoming.target = b""
+        incoming.fields.clear()
+        if self.state is CHUNKED_BODY:
+            self._llhttp.feed_data(CHUNKED_HEAD)
         elif not self.missing_bytes:
             self._complete()
 
@@ -162,142 +274,79 @@ class RequestParser:
         self.requests.append(error)
 
     def _complete(self) -> None:
-        environ = self.environ
-        if environ.pop("HTTP_TRANSFER_ENCODING", None):
-            environ["CONTENT_LENGTH"] = str(self.received)
-        environ["wsgi.input"] = BytesIO(self.body.getvalue())
-        self.requests.append(Request(environ, self._keep_alive))
-        if not self._keep_alive:
-            self.stop()
-        self._reset()
+        incoming = self._incoming
+        environ = incoming.environ
+        environ["wsgi.input"] = incoming.body.open()
+        if self.state is CHUNKED_BODY:
+            # The application receives the content without its chunks.
+            del environ["HTTP_TRANSFER_ENCODING"]
+            environ["CONTENT_LENGTH"] = str(incoming.body.received_bytes)
 
-    # httptools calls these methods.
+        self.requests.append(Request(environ, keep_alive=incoming.keep_alive))
+        if incoming.keep_alive:
+            self._incoming = _IncomingRequest()
+            self._enter(IDLE)
+        else:
+            self.stop()
+
+    # llhttp calls these methods. For CHUNKED_HEAD, it calls the first four in the state
+    # CHUNKED_BODY.
 
     def on_message_begin(self) -> None:
-        if not self.has_begun:  # otherwise, this is CHUNKED_HEAD
-            self.has_begun, self.environ = True, {**self.rules.base, **self.peer}
+        if self.state is not CHUNKED_BODY:
+            self._enter(HEAD)
 
     def on_url(self, url: bytes) -> None:
-        self._target += url
-        if 0 < self.rules.max_line_bytes < len(self._target) + len("GET  HTTP/1.1"):
-            raise HttpError(
-                414, f"Request line too long. Expected at most {self.rules.max_line_bytes} bytes."
-            )
+        """Add a part of the request target."""
+        incoming = self._incoming
+        incoming.target += url
+        limit = self._rules.max_line_bytes
+        if len(incoming.target) + len("GET  HTTP/1.1") > limit:
+            raise HttpError(414, f"Request line too long. Expected at most {limit} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        rules, environ = self.rules, self.environ
-        self._fields += 1
-        if 0 < rules.max_fields < self._fields:
+        """Add a header field or a trailer field. The latter is only counted (RFC 9110, 6.5.1)."""
+        fields = self._incoming.fields
+        fields.append((name, value))
+        rules = self._rules
+        if len(fields) > rules.max_fields:
             raise HttpError(431, f"Too many header fields. Expected at most {rules.max_fields}.")
-        if 0 < rules.max_field_bytes < len(name) + len(value) + len(": \r\n"):
+        if len(name) + len(value) + len(": \r\n") > rules.max_field_bytes:
             raise HttpError(
                 431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes."
             )
-        key = environ_key(name, rules.forwarders)
-        if key is None or self._has_head:  # trailer fields are not merged (RFC 9110, 6.5.1)
-            return
-        text = value.decode("latin-1").rstrip(" \t")
-        if key in environ and key != "SCRIPT_NAME":
-            text = f"{environ[key]}{'; ' if key == 'HTTP_COOKIE' else ','}{text}"
-        environ[key] = text
 
     def on_headers_complete(self) -> None:
-        if self._has_head:  # this is CHUNKED_HEAD
+        if self.state is CHUNKED_BODY:
             return
-        environ, parser = self.environ, self._parser
-        self._has_head = True
-        version = parser.get_http_version()
-        if not version.startswith("1."):
-            raise HttpError(505, "HTTP version not supported. Expected HTTP/1.0 or HTTP/1.1.")
-        self._keep_alive = parser.should_keep_alive()
-        environ["SERVER_PROTOCOL"] = protocol = "HTTP/1.0" if version == "1.0" else "HTTP/1.1"
-        method = environ["REQUEST_METHOD"] = parser.get_method().decode()
-        if method in ("CONNECT", "SOURCE"):  # SOURCE is a method of Icecast
-            raise HttpError(501, "Method not implemented.")
-        host = environ.get("HTTP_HOST")
-        if not HOST.fullmatch(host or "") or (host is None and protocol == "HTTP/1.1"):
-            raise HttpError(400, "Missing, repeated or invalid Host header.")
-        self._set_target(method)
-        if reports := [
-            environ[key] == secure for key, secure in self.rules.schemes.items() if key in environ
-        ]:
-            environ["wsgi.url_scheme"] = "https" if all(reports) else "http"
-        self._check_framing()
 
-    def _set_target(self, method: str) -> None:
-        """Set the path and the query. An absolute URI replaces the header field Host (RFC 9112, 3.2.2)."""
-        environ, target = self.environ, self._target.decode("latin-1")
-        environ["RAW_URI"] = target
-        if not target.startswith("/"):
-            found = re.fullmatch(r"https?://([^/?#]+)([^#]*)", target, re.IGNORECASE)
-            if found and HOST.fullmatch(found[1]):
-                environ["HTTP_HOST"], target = found.groups()
-            elif (method, target) != ("OPTIONS", "*"):
-                raise HttpError(
-                    400,
-                    "Invalid request target. Expected an absolute path, or an http or https URL.",
-                )
-        path, _, environ["QUERY_STRING"] = target.partition("?")
-        if "#" in target:
-            raise HttpError(
-                400, "Invalid request target. Expected a target without a fragment (#)."
-            )
-        if "%" in path:
-            path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1")
-        script_name = environ["SCRIPT_NAME"]
-        if script_name and not f"{path}/".startswith(f"{script_name}/"):
-            raise HttpError(400, "Invalid path. Expected a path that starts with SCRIPT_NAME.")
-        environ.setdefault("PATH_INFO", path[len(script_name) :] or ("" if script_name else "/"))
-
-    def _check_framing(self) -> None:
-        environ = self.environ
-        is_http_1_1, coding = (
-            environ["SERVER_PROTOCOL"] == "HTTP/1.1",
-            environ.get("HTTP_TRANSFER_ENCODING"),
+        incoming = self._incoming
+        incoming.keep_alive = self._llhttp.should_keep_alive()
+        environ = make_environ(
+            self._rules,
+            method=self._llhttp.get_method().decode(),
+            target=incoming.target,
+            version=self._llhttp.get_http_version(),
+            fields=incoming.fields,
         )
-        if coding is not None:
-            if coding.lower() == "identity" or not is_http_1_1:
-                raise HttpError(400, "Invalid Transfer-Encoding. Expected chunked with HTTP/1.1.")
-            if coding.lower() != "chunked":
-                raise HttpError(501, "Transfer-Encoding not implemented. Expected chunked.")
-        elif length := environ.get("CONTENT_LENGTH"):
-            self.missing_bytes = int(length)
-            self._check_size(self.missing_bytes)
-            self.body = BytesIO(
-                bytes(self.missing_bytes)
-            )  # of the final size, so that read() does not copy
-        if expectation := environ.get("HTTP_EXPECT"):
-            if expectation.lower() != "100-continue":
-                raise HttpError(417, "Invalid Expect header. Expected 100-continue.")
-            self.expects_continue = is_http_1_1
+        length = content_length(environ, self._rules)
+        incoming.must_send_continue = expects_continue(environ)
+        incoming.environ = environ
+        if length is None:
+            incoming.body = ChunkedBody(self._rules)
+            self._enter(CHUNKED_BODY)
+            return
 
-    def _check_size(self, size: int) -> None:
-        limit, setting = self.rules.max_body_bytes, self.rules.max_body_setting
-        if size > limit:
-            raise HttpError(413, f"Body too large. Expected at most {limit} bytes ({setting}).")
+        if length > 0:
+            incoming.body = SizedBody(length)
+        self._enter(SIZED_BODY)
 
-    def on_body(self, data: bytes | memoryview) -> None:
-        self.body.write(data)
-        self.received += len(data)
-        if self.missing_bytes:
-            self.missing_bytes -= len(data)
-        else:
-            self._check_size(self.received)
+    def on_body(self, data: bytes) -> None:
+        body = self._incoming.body
+        body.write(data)
 
     def on_message_complete(self) -> None:
-        if not self._parser.should_upgrade():  # otherwise, httptools raises HttpParserUpgrade
+        # With an Upgrade field, llhttp calls this method before the body, and then raises
+        # HttpParserUpgrade.
+        if not self._llhttp.should_upgrade():
             self._complete()
-
-
-@lru_cache(maxsize=1024)
-def environ_key(name: bytes, forwarders: frozenset[str]) -> str | None:
-    """Return the environ key of a field, or None to drop the field: X_Y and X-Y would have the same key."""
-    key = name.decode("latin-1").upper().replace("-", "_")
-    if b"_" in name and key not in forwarders:
-        return None
-    plain = (
-        "CONTENT_TYPE",
-        "CONTENT_LENGTH",
-        *(("SCRIPT_NAME", "PATH_INFO") if b"_" in name else ()),
-    )
-    return key if key in plain else f"HTTP_{key}"

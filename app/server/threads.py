@@ -1,9 +1,9 @@
-"""Thread pool with the leader/followers pattern: one thread, the leader, waits for events and handles them itself.
+"""Thread pool with the leader/followers pattern: the leader waits for events and handles them.
 
-Connections are not passed between threads, which would take a quarter of the time of a small request. While the leader
-handles an event, no thread waits for events, because a second one would only contend for the GIL. A request that blocks
-or runs for long releases the leadership, and a follower becomes the leader. If a long request does not release it, a
-follower takes it over.
+Connections are not passed between threads, which would take a quarter of the time of a small
+request. While the leader handles an event, no thread waits for events, because a second one would
+only contend for the GIL. A request that blocks or runs for long releases the leadership, and a
+follower becomes the leader. If a long request does not release it, a follower takes it over.
 """
 
 import math
@@ -19,81 +19,126 @@ MAX_EVENTS = 16  # maximum number of events per poll
 TAKEOVER_SECONDS = 0.05  # a leader that handles one event for longer loses the leadership
 
 
-class LeaderFollowersPool:
-    """At most `size` threads, which call `handle` with the file descriptors that `epoll` reports.
+class Leadership:
+    """The right to wait for events, which at most one thread has.
 
-    `_leader` and `_followers` are thread identifiers. `_begun` has the start of each thread's event, or infinity.
-
-    A leader can release the leadership, or end its event, while a follower takes the leadership over. `_transition` makes
-    each of these steps atomic, so that only one of them happens.
+    A thread that handles an event for longer than TAKEOVER_SECONDS loses the leadership to a
+    follower. It can end its event or release the leadership at the same moment. `_transition` makes
+    each of these steps atomic, so that only one of them happens. After a takeover, `_lock` stays
+    locked, and the new leader releases it.
     """
 
-    # The annotation is in quotes, because macOS, which imports this module too, has no epoll.
-    def __init__(self, epoll: "select.epoll", size: int, handle: Callable[[int], None]):
-        self.epoll, self.size, self.handle = epoll, size, handle
-        self.is_running = True
-        self._leader = self._threads = 0
-        self._leadership = threading.Lock()  # held while there is a leader
-        self._succession = threading.Lock()  # its holder becomes the next leader
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # held while there is a leader
         self._transition = threading.Lock()
-        # Descriptors that epoll has reported and no thread has handled.
-        self._ready: deque[int] = deque()
-        self._followers: set[int] = set()
-        self._begun: dict[int, float] = {}
+        self._leader = 0  # a thread identifier, or 0
+        self._begun: dict[
+            int, float
+        ] = {}  # start of each thread's event, or infinity between events
 
-    def add_thread(self) -> None:
-        """Start a thread. Raise RuntimeError if the system cannot start one."""
-        self._threads += 1  # before the start, because the new thread compares it with `size`
-        try:
-            threading.Thread(target=self._run, name=f"rest-{self._threads}", daemon=True).start()
-        except RuntimeError:
-            self._threads -= 1
-            raise
+    def is_held_by(self, thread: int) -> bool:
+        return self._leader == thread
 
-    def release_leadership(self) -> None:
-        """Let another thread wait for events, because this one is about to block or to run for long."""
-        me = threading.get_ident()
+    def acquire(self, thread: int) -> None:
+        """Wait until the leadership is free or its holder is too slow, and take it.
+
+        Only one thread calls this.
+        """
+        while not self._lock.acquire(timeout=TAKEOVER_SECONDS):
+            if self._take_over(thread):
+                return
+        self._leader = thread
+
+    def release(self, thread: int) -> None:
+        """Release the leadership if this thread has it."""
         with self._transition:
-            if self._leader == me:
+            if self._leader == thread:
                 self._leader = 0
-                self._leadership.release()
+                self._lock.release()
 
-    def _run(self) -> None:
-        me = threading.get_ident()
-        while self.is_running:
-            self._become_leader(me)
-            while self.is_running and self._leader == me:
-                if not self._ready:
-                    self._ready += [
-                        descriptor for descriptor, _ in self.epoll.poll(POLL_SECONDS, MAX_EVENTS)
-                    ]
-                if self._ready:
-                    descriptor = self._ready.popleft()
-                    self._begun[me] = time.monotonic()
-                    self.handle(descriptor)
-                    with self._transition:
-                        self._begun[me] = math.inf
-            self.release_leadership()  # at the end of the service: otherwise, another thread leads
+    def begin_event(self, thread: int) -> None:
+        self._begun[thread] = time.monotonic()
 
-    def _become_leader(self, me: int) -> None:
-        """Wait until the leadership is free or overdue. Start a thread if no follower is left."""
-        self._followers.add(me)
-        with self._succession:
-            while not self._leadership.acquire(timeout=TAKEOVER_SECONDS):
-                # After a takeover, `_leadership` stays locked, and this thread will release it.
-                if self._take_over(me):
-                    break
-            self._leader = me
-            self._followers.remove(me)
-            if not self._followers and self._threads < self.size:
-                with suppress(RuntimeError):  # the next leader tries again
-                    self.add_thread()
+    def end_event(self, thread: int) -> None:
+        with self._transition:
+            self._begun[thread] = math.inf
 
-    def _take_over(self, me: int) -> bool:
-        """Become the leader and return True if the leader has handled one event for too long."""
+    def _take_over(self, thread: int) -> bool:
+        """Take the leadership from a leader that has handled one event for too long.
+
+        Return True if it worked.
+        """
         with self._transition:
             begun = self._begun.get(self._leader, math.inf)
             if time.monotonic() <= begun + TAKEOVER_SECONDS:
                 return False
-            self._leader = me
+            self._leader = thread
             return True
+
+
+class LeaderFollowersPool:
+    """At most `size` threads, which call `handle` with the descriptors that `epoll` reports."""
+
+    # The annotation is in quotes, because macOS, which imports this module too, has no epoll.
+    def __init__(self, epoll: "select.epoll", size: int, handle: Callable[[int], None]):
+        self.epoll = epoll
+        self.size = size
+        self.handle = handle
+        self.is_running = True
+        self._thread_count = 0
+        self._leadership = Leadership()
+        self._succession = threading.Lock()  # its holder becomes the next leader
+        # Descriptors that epoll has reported and no thread has handled.
+        self._ready: deque[int] = deque()
+        self._followers: set[int] = set()  # thread identifiers
+
+    def add_thread(self) -> None:
+        """Start a thread. Raise RuntimeError if the system cannot start one."""
+        self._thread_count += 1  # before the start, because the new thread compares it with `size`
+        name = f"rest-{self._thread_count}"
+        try:
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+        except RuntimeError:
+            self._thread_count -= 1
+            raise
+
+    def release_leadership(self) -> None:
+        """Let another thread wait for events, because this one will block or run for long."""
+        self._leadership.release(threading.get_ident())
+
+    def stop(self) -> None:
+        """Let each thread end after its current event."""
+        self.is_running = False
+
+    def _run(self) -> None:
+        thread = threading.get_ident()
+        while self.is_running:
+            self._become_leader(thread)
+            while self.is_running and self._leadership.is_held_by(thread):
+                self._handle_event(thread)
+            self._leadership.release(
+                thread
+            )  # at the end of the service: otherwise, another thread leads
+
+    def _handle_event(self, thread: int) -> None:
+        """Wait for events if none is left, and handle one. Only the leader calls this."""
+        if not self._ready:
+            events = self.epoll.poll(POLL_SECONDS, MAX_EVENTS)
+            self._ready += [descriptor for descriptor, _ in events]
+        if not self._ready:
+            return
+
+        descriptor = self._ready.popleft()
+        self._leadership.begin_event(thread)
+        self.handle(descriptor)
+        self._leadership.end_event(thread)
+
+    def _become_leader(self, thread: int) -> None:
+        """Wait until this thread is the leader. Start a thread if no follower is left."""
+        self._followers.add(thread)
+        with self._succession:
+            self._leadership.acquire(thread)
+            self._followers.remove(thread)
+            if not self._followers and self._thread_count < self.size:
+                with suppress(RuntimeError):  # the next leader tries again
+                    self.add_thread()

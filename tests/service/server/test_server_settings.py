@@ -70,6 +70,15 @@ def test_limit_request_line(limited: Running, excess: int, status: int) -> None:
     assert get(limited, target) == status
 
 
+def test_limits_of_a_chunked_upgrade() -> None:
+    """The limits of the head apply to the client's head only, also if the server ignores an Upgrade field."""
+    target = "/" + "a" * (LINE - len("GET / HTTP/1.1"))
+    fields = ("Connection: Upgrade", "Upgrade: h2c", "Transfer-Encoding: chunked")
+    head = "\r\n".join([f"POST {target} HTTP/1.1", "Host: x", *fields, "", ""]).encode()
+    with start("--limit-request-line", str(LINE), "--limit-request-fields", "4") as service:
+        assert respond(service, head + b"5\r\nhello\r\n0\r\n\r\n") == [200]
+
+
 @pytest.mark.parametrize(("excess", "status"), [(0, 200), (1, 431)])
 def test_limit_request_fields(limited: Running, excess: int, status: int) -> None:
     """limit_request_fields counts header fields."""

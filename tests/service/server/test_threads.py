@@ -43,7 +43,7 @@ def test_retries_failed_thread_start(monkeypatch: pytest.MonkeyPatch) -> None:
             theirs.send(bytes([index]))
             assert received.get(timeout=SECONDS) == index
         assert len(starts) > 3
-        pool.is_running = False
+        pool.stop()
         for _ in range(len(starts)):  # wakes the threads
             theirs.send(b"x")
         for thread in starts[:1] + starts[3:]:
@@ -67,7 +67,8 @@ def test_pool_starts_at_most_size_threads(monkeypatch: pytest.MonkeyPatch) -> No
     def handle(descriptor: int) -> None:
         event = ours.recv(100)
         epoll.modify(ours, READABLE)  # epoll reports a descriptor once
-        pool.is_running = event != b"last"
+        if event == b"last":
+            pool.stop()
         handled[event].set()
 
     def start_and_wait(thread: threading.Thread) -> None:
@@ -112,7 +113,7 @@ def test_blocked_request_does_not_delay_others(releases: bool) -> None:
         pool.add_thread()
         assert others_are_handled.wait(SECONDS)
         assert sorted(handled.get() for _ in pairs) == sorted(ours.fileno() for ours, _ in pairs)
-        pool.is_running = False
+        pool.stop()
 
 
 def test_release_after_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +155,7 @@ def test_release_after_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
         pool = LeaderFollowersPool(epoll, 2, lambda descriptor: steps.pop(0)(descriptor))
         pool.add_thread()
         assert has_released.wait(SECONDS)
-        pool.is_running = False
+        pool.stop()
 
     assert failures == []
     assert not steps

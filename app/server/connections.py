@@ -1,0 +1,158 @@
+"""The table of a worker's connections.
+
+The invariant: a connection waits for its client, and is in `_waiting`, or one thread owns it. So
+two threads never use the same connection, without a lock:
+
+1. epoll reports the descriptor of a connection to a thread, which calls run_step().
+2. run_step() removes the connection from `_waiting`. This is atomic, so only one thread succeeds,
+   and owns the connection.
+3. The step runs: it receives, calls the application, and sends.
+4. _release() adds the connection to `_waiting` again, unless it is closed.
+"""
+
+import logging
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from app.server.connection import (
+    BUSY_STATES,
+    CLOSED,
+    IDLE,
+    READABLE,
+    SENDING_STATES,
+    WRITABLE,
+    Connection,
+    State,
+)
+
+Step = Callable[[Connection], State]
+
+
+class ConnectionTable:
+    """Open connections, and those of them that wait for their clients.
+
+    epoll: reports the descriptors of waiting connections that are ready
+    log: gunicorn's logger
+    """
+
+    def __init__(self, log: logging.Logger):
+        self.epoll = select.epoll()
+        self.log = log
+        self._open: set[Connection] = set()
+        # By descriptor, in the order in which they began to wait.
+        self._waiting: dict[int, Connection] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # Any thread
+
+    def run_step(self, descriptor: int, step: Step = Connection.run) -> None:
+        """Run a step of a connection, unless another thread owns it.
+
+        Then let the connection wait, or close it.
+        """
+        connection = self._waiting.pop(descriptor, None)
+        if connection is None:
+            return
+
+        try:
+            state = step(connection)
+            connection.enter(state)
+        except OSError:  # the client has disconnected
+            connection.enter(CLOSED)
+        except BaseException:
+            self.log.exception("Unhandled exception in a thread of the server")
+            connection.enter(CLOSED)
+        self._release(connection)
+
+    def _release(self, connection: Connection) -> None:
+        """Let a connection wait for its client, or forget it if it is closed.
+
+        The calling thread owns it until then.
+        """
+        if connection.state is CLOSED:
+            self._open.discard(connection)
+            return
+
+        events = WRITABLE if connection.state in SENDING_STATES else READABLE
+        self._waiting[connection.descriptor] = connection
+        # From here on, another thread can handle and close the connection.
+        with suppress(OSError, ValueError):
+            self.epoll.modify(connection, events)
+
+    # The main thread
+
+    def add(self, connection: Connection) -> None:
+        """Add a new connection. Raise OSError if the system cannot poll it."""
+        self.epoll.register(connection.descriptor, 0)
+        self._open.add(connection)
+        connection.enter(IDLE)
+        self._release(connection)
+
+    def close_oldest(self) -> None:
+        """Close the connection that has waited for longest.
+
+        Prefer one whose client does not wait for a response.
+        """
+        waiting = list(self._waiting.values())
+        idle = [connection for connection in waiting if connection.state not in BUSY_STATES]
+        candidates = idle or waiting
+        if candidates:
+            self.run_step(candidates[0].descriptor, lambda _: CLOSED)
+
+    def time_out_overdue(self, now: float, *, idle_seconds: float) -> None:
+        """Time out connections whose state lasts too long at the time `now` of time.monotonic()."""
+        is_overdue = partial(Connection.is_overdue, now=now, idle_seconds=idle_seconds)
+
+        def time_out(connection: Connection) -> State:
+            # Checked again, because another thread may have run the connection since the first
+            # check.
+            return connection.time_out() if is_overdue(connection) else connection.state
+
+        for connection in list(self._waiting.values()):
+            if is_overdue(connection):
+                self.run_step(connection.descriptor, time_out)
+
+    def limit_memory(self, *, message_bytes: int, messages: int) -> None:
+        """Close slow connections if buffered data exceeds that of `messages` messages.
+
+        A message has `message_bytes`, or the size of the largest one if that is more.
+        """
+        busy = [
+            connection
+            for connection in list(self._waiting.values())
+            if connection.state in BUSY_STATES
+        ]
+        sizes = [connection.buffered_bytes for connection in busy]
+        excess = sum(sizes) - max([message_bytes, *sizes]) * messages
+        if excess <= 0:
+            return
+
+        self.log.info(
+            "Requests and responses exceed the memory limit by %d bytes. Closing slow clients",
+            excess,
+        )
+        # Those that have waited for longest come first.
+        for connection, size in zip(busy, sizes, strict=True):
+            if excess <= 0:
+                break
+            excess -= size
+            self.run_step(connection.descriptor, _time_out_because_of_memory)
+
+    def restart_waits(self) -> None:
+        """Let the time limits of all waiting connections begin now."""
+        for connection in list(self._waiting.values()):
+            connection.progress.wait()
+
+    def close_after_fork(self) -> None:
+        """Close the sockets in a forked process."""
+        self.epoll.close()
+        for connection in self._open:
+            connection.socket.client.close()
+
+
+def _time_out_because_of_memory(connection: Connection) -> State:
+    return connection.time_out("Server overloaded. Retry later.")

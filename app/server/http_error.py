@@ -1,0 +1,27 @@
+"""Errors for requests that the server itself rejects."""
+
+import json
+from http import HTTPStatus
+
+
+class HttpError(Exception):
+    """Error for a request that the server itself rejects.
+
+    The connection is closed after the response.
+    """
+
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        self.status = HTTPStatus(status)
+        self.body = json.dumps({"error": text}).encode()
+
+    def to_bytes(self) -> bytes:
+        """Return the complete response."""
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(self.body)}\r\n"
+            "Connection: close\r\n"
+            "\r\n"
+        )
+        return head.encode() + self.body

@@ -1,0 +1,85 @@
+"""The state machines of the server: their tables, and the check of each transition."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from types import ModuleType
+
+import pytest
+
+from app.server import connection, request_parser
+from app.server.request_head import Rules
+from app.server.transitions import InvalidTransition, check_transition
+
+MACHINES = [
+    pytest.param(connection, connection.State, id="connection"),
+    pytest.param(request_parser, request_parser.State, id="parser"),
+]
+
+
+@pytest.mark.parametrize(("module", "states"), MACHINES)
+def test_table_in_the_docstring(module: ModuleType, states: type[Enum]) -> None:
+    """The table in the docstring contains all states, and the transitions that the code allows."""
+    rows = re.findall(r"^\| ([A-Z_]+) \|.*\|([A-Z_, ]*)\|$", module.__doc__ or "", re.MULTILINE)
+
+    documented = {name: re.findall(r"\w+", next_states) for name, next_states in rows}
+    allowed = {
+        state.name: [next_state.name for next_state in next_states]
+        for state, next_states in module.NEXT_STATES.items()
+    }
+
+    assert documented == allowed
+    assert list(documented) == [state.name for state in states]
+
+
+@pytest.mark.parametrize(("module", "states"), MACHINES)
+def test_transitions_are_checked(module: ModuleType, states: type[Enum]) -> None:
+    """A transition that the table does not contain is an error."""
+    for state in states:
+        for next_state in states:
+            if next_state in module.NEXT_STATES[state]:
+                check_transition(state, next_state, module.NEXT_STATES)
+            else:
+                with pytest.raises(InvalidTransition, match=f"^{state.name} -> {next_state.name}$"):
+                    check_transition(state, next_state, module.NEXT_STATES)
+
+
+def test_states_of_a_parser() -> None:
+    """A parser passes through the documented states."""
+    rules = Rules(
+        max_line_bytes=100,
+        max_fields=10,
+        max_field_bytes=100,
+        max_body_bytes=100,
+        max_body_setting="MAX_BODY_BYTES",
+        base_environ={"SCRIPT_NAME": ""},
+        trusted_names=frozenset(),
+        secure_schemes={},
+    )
+    parser = request_parser.RequestParser(rules)
+    states = [parser.state]
+
+    for piece in (
+        b"POST / HTTP/1.1\r\nHost: x\r\n",
+        b"Content-Length: 2\r\n\r\na",
+        b"b",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na",
+        b"\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"ignored",
+    ):
+        parser.feed(piece)
+        states.append(parser.state)
+        parser.requests.clear()
+
+    assert [state.name for state in states] == [
+        "IDLE",
+        "HEAD",
+        "SIZED_BODY",
+        "IDLE",
+        "CHUNKED_BODY",
+        "IDLE",
+        "ENDED",
+        "ENDED",
+    ]
