@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from gunicorn import glogging
@@ -40,7 +41,10 @@ shared = SharedState()  # shared by this master and its workers
 
 
 def configure() -> Settings:
-    """Configure logging, metrics and CPU limits. Return the settings, or exit with status 1 if one is invalid."""
+    """Configure logging, metrics and CPU limits.
+
+    Return the settings, or exit with status 1 if one is invalid.
+    """
     log.configure()
     try:
         settings = read_settings()
@@ -54,16 +58,20 @@ def configure() -> Settings:
 
 
 def exit_with_error(problem: str) -> NoReturn:
+    """Exit with status 1, because the service cannot start. Only in the master."""
     logger.critical("Cannot start: %s", problem)
     sys.exit(1)
 
 
 def check_preload(server: Arbiter, *, is_start: bool) -> None:
-    """Exit if gunicorn's option --preload is set at the start. Ignore it in a reload, which must not stop the service.
+    """Exit if gunicorn's option --preload is set at the start.
 
-    Call this before gunicorn creates the application in the master. It would load the model there, and fork workers
-    afterwards. A fork copies no threads, so models that use OpenMP, CUDA or threads of their own would hang or fail in
-    the workers. gunicorn also keeps the application, so SIGHUP would not load the model again.
+    Ignore it in a reload, which must not stop the service.
+
+    Call this before gunicorn creates the application in the master. It would load the model there,
+    and fork workers afterwards. A fork copies no threads, so models that use OpenMP, CUDA or
+    threads of their own would hang or fail in the workers. gunicorn also keeps the application, so
+    SIGHUP would not load the model again.
     """
     if not server.cfg.preload_app:
         return
@@ -83,17 +91,26 @@ class Logger(glogging.Logger):
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
-        for target, file in ((self.error_log, cfg.errorlog), (self.access_log, cfg.accesslog)):
-            target.propagate = file == "-"
-            for handler in list(target.handlers) if target.propagate else ():
-                target.removeHandler(handler)
+        _propagate_unless_file(self.error_log, cfg.errorlog)
+        _propagate_unless_file(self.access_log, cfg.accesslog)
+
+
+def _propagate_unless_file(target: logging.Logger, file: str | None) -> None:
+    """Let a logger of gunicorn pass its records to the root logger, unless it has a file."""
+    target.propagate = file == "-"
+    if target.propagate:
+        for handler in list(target.handlers):
+            target.removeHandler(handler)
 
 
 class ServiceWorker(Worker):
     """Serves the application that create_app() returns."""
 
     def load_wsgi(self) -> None:
-        """Import the application. If that fails, log a one-line reason and the traceback from predict.py on."""
+        """Import the application.
+
+        If that fails, log a one-line reason and the traceback from predict.py on.
+        """
         try:
             super().load_wsgi()
             self.lifecycle = WorkerLifecycle(
@@ -110,7 +127,7 @@ class ServiceWorker(Worker):
 
 
 def prepare_master(server: Arbiter, settings: Settings) -> None:
-    """Log the environment, check the ports before the first fork, and replace gunicorn's arbiter."""
+    """Log the environment, check the ports, and replace gunicorn's arbiter."""
     log_environment(settings)
     if "metric_compaction" not in settings.disable_optimizations:
         use_slots()
@@ -120,34 +137,42 @@ def prepare_master(server: Arbiter, settings: Settings) -> None:
     problem = find_port_problem(
         settings.host, {"HTTP_PORT": settings.http_port, "GRPC_PORT": settings.grpc_port}
     )
-    if (
-        problem and "GUNICORN_PID" not in os.environ
-    ):  # set in an upgrade (USR2), when the old master has the ports
+    # gunicorn sets this variable in an upgrade (USR2), when the old master has the ports.
+    is_upgrade = "GUNICORN_PID" in os.environ
+    if problem and not is_upgrade:
         exit_with_error(problem)
 
 
 def prepare_fork(server: Arbiter, worker: Any, settings: Settings) -> None:
-    """Assign a slot for metric files and a device to a new worker, and prepare the memory for copy-on-write."""
+    """Assign a slot for metric files and a device to a new worker, and prepare the memory for
+    copy-on-write.
+    """
     worker.slot = find_free_slot([other.slot for other in server.WORKERS.values()])
-    running = [
-        (other.age, other.device)
-        for other in server.WORKERS.values()
-        if shared.state(other.age) < STUCK
-    ]
-    newest = sorted(running, reverse=True)[: server.num_workers - 1]  # a reload replaces the others
-    used = Counter(device for _, device in newest)
-    worker.device = min(settings.devices, key=used.__getitem__, default=None)
+    worker.device = _find_free_device(server, settings.devices)
     gc.collect()
-    gc.freeze()  # otherwise, garbage collection in a worker writes to these objects, which copies their pages
+    # Otherwise, garbage collection in a worker writes to these objects, which copies their pages.
+    gc.freeze()
+
+
+def _find_free_device(server: Arbiter, devices: Sequence[str]) -> str | None:
+    """Return the device with the fewest workers, or None without devices."""
+    running = [worker for worker in server.WORKERS.values() if shared.state(worker.age) < STUCK]
+    running.sort(key=lambda worker: worker.age, reverse=True)
+    # A reload replaces the workers that are not among the newest ones.
+    newest = running[: server.num_workers - 1]
+    counts = Counter(worker.device for worker in newest)
+    return min(devices, key=counts.__getitem__, default=None)
 
 
 def prepare_worker(worker: Any) -> None:
-    """Set up logging, metrics and the device of this process, a new worker. Call this after the fork."""
+    """Set up logging, metrics and the device of this process, a new worker.
+
+    Call this after the fork.
+    """
     log.handler.start()
     if worker.device:
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            worker.device
-        )  # before the model's libraries are imported
+        # Before the model's libraries are imported.
+        os.environ["CUDA_VISIBLE_DEVICES"] = worker.device
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         logger.info("Worker %d uses device %s", os.getpid(), worker.device)
     take_slot(worker.slot)
@@ -180,11 +205,9 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
     """Clean up after a worker that has exited. The rolling arbiter checks if its start failed."""
     from prometheus_client.multiprocess import mark_process_dead
 
-    for name in (
-        worker.slot,
-        worker.pid,
-    ):  # the names of its metric files, with and without compaction
-        mark_process_dead(name)
+    # The names of its metric files, with and without compaction.
+    mark_process_dead(worker.slot)
+    mark_process_dead(worker.pid)
     if isinstance(server, RollingArbiter):
         server.handle_worker_exit(worker)
     else:
@@ -192,6 +215,10 @@ def finish_worker(server: Arbiter, worker: Any) -> None:
 
 
 def finish_master(server: Arbiter) -> None:
+    """Remove the metric files. If the service could not start, log the reason as the last line."""
     remove_directory(server.pid)
-    if shared.reason and getattr(server, "has_failed", True):  # False after a successful start
+    # A rolling arbiter also records failures after a successful start. gunicorn's own arbiter halts
+    # at the first one.
+    has_failed = server.has_failed if isinstance(server, RollingArbiter) else True
+    if shared.reason and has_failed:
         logger.critical("Cannot start: %s", shared.reason)

@@ -19,10 +19,9 @@ def is_healthy(settings: Settings, check: str) -> bool:
         connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
         if settings.tls_cert_file:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = (
-                False,
-                ssl.CERT_NONE,
-            )  # the certificate is for another name
+            # The certificate is for another name than that of this machine's loopback address.
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
             connection = http.client.HTTPSConnection(
                 *address, timeout=TIMEOUT_SECONDS, context=context
             )

@@ -2,15 +2,17 @@
 
 | Reason | Function | Thread | Exit status |
 |---|---|---|---|
-| The worker has stopped | end_process_within() | main thread | that of gunicorn's sys.exit(), usually 0 |
-| The worker cannot start | fail_start() | main thread, or the thread that loads the model | 3 or 4, as in gunicorn |
+| The worker has stopped | end_process_within() | main | that of gunicorn's sys.exit(), usually 0 |
+| The worker cannot start | fail_start() | main, or that of load() | 3 or 4, as in gunicorn |
 
-sys.exit() is not enough in either case. In the main thread, it waits for all threads of the model that are not daemon
-threads, so a worker could hang until gunicorn kills it. In another thread, it ends only this thread.
+sys.exit() is not enough in either case. In the main thread, it waits for all threads of the model
+that are not daemon threads, so a worker could hang until gunicorn kills it. In another thread, it
+ends only this thread.
 
-A worker that has stopped still leaves through sys.exit(), because it may have registered `atexit` callbacks: the
-model's libraries to end child processes, the capture of requests to write its last lines. end_process_within() limits
-the time for them. The worker also inherits callbacks of the master, which do nothing in another process.
+A worker that has stopped still leaves through sys.exit(), because it may have registered `atexit`
+callbacks: the model's libraries to end child processes, the capture of requests to write its last
+lines. end_process_within() limits the time for them. The worker also inherits callbacks of the
+master, which do nothing in another process.
 """
 
 import logging
@@ -26,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process immediately: without `atexit` callbacks, and without waiting for threads or for output.
+    """End this process without `atexit` callbacks, and without waiting for threads or output.
 
     Any thread can call this function. Write the log before.
     """
@@ -45,8 +47,8 @@ def fail_start(
 ) -> NoReturn:
     """End this worker, because it cannot start. Any thread can call this function.
 
-    The master logs `reason`. The traceback of `error` is logged here, under the title `problem`. If several workers
-    fail, they usually fail in the same way, so only the first one does both.
+    The master logs `reason`. The traceback of `error` is logged here, under the title `problem`. If
+    several workers fail, they usually fail in the same way, so only the first one does both.
     """
     if shared.record_failure(reason):
         exc_info = exc_info_of(error)
@@ -57,7 +59,10 @@ def fail_start(
 
 
 def propagating_exit_status() -> int:
-    """Return the status of the SystemExit that is propagating, or 0. Only inside `except` or `finally`."""
+    """Return the status of the SystemExit that is propagating, or 0.
+
+    Only inside `except` or `finally`.
+    """
     code = getattr(sys.exc_info()[1], "code", None)
     if isinstance(code, int):
         return code

@@ -108,7 +108,8 @@ class WorkerLifecycle:
                 consequence = "Keeping the current workers. Fix the error and send SIGHUP again"
             else:
                 consequence = "The service does not start"
-            # gunicorn calls child_exit only after a successful start, so nothing else corrects the number of workers.
+            # gunicorn calls child_exit only after a successful start, so nothing else corrects the
+            # number of workers.
             self.service.metrics.workers.set(0)
             fail_start(
                 self.shared,
@@ -127,7 +128,10 @@ class WorkerLifecycle:
             print_startup_message(self.service, "page" in self.app.blueprints)
 
     def replace_if_stuck(self, calls: list[Call]) -> None:
-        """If a call of predict() is stuck, let the master replace this worker. It checks the states each second."""
+        """If a call of predict() is stuck, let the master replace this worker.
+
+        It checks the states each second.
+        """
         if self.service.pipeline.has_stuck_call and self.shared.state(self.server.age) < STUCK:
             logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
             self.shared.set_state(self.server.age, STUCK)
@@ -146,7 +150,10 @@ class WorkerLifecycle:
             self.accept()
 
     def on_stop(self) -> float:
-        """Return the duration of the drain in seconds. If the whole service stops, report "not ready"."""
+        """Return the duration of the drain in seconds.
+
+        If the whole service stops, report "not ready".
+        """
         self.shared.set_state(self.server.age, STOPPING)
         is_service_stopping = self.shared.wait_for_stop()
         if not is_service_stopping:
@@ -179,7 +186,8 @@ class WorkerLifecycle:
     def close(self) -> None:
         """Finish running calls, and write the last metrics, log lines and spans.
 
-        gunicorn's own workers have no callbacks for the steps of the stop, so this method does what is missing.
+        gunicorn's own workers have no callbacks for the steps of the stop, so this method does what
+        is missing.
         """
         if self.closing is None:
             self.on_stop()
@@ -191,7 +199,10 @@ class WorkerLifecycle:
 
 
 def print_startup_message(service: Service, has_page: bool) -> None:
-    """Print the addresses, the process id and an example command. With LOG_FORMAT=json, log the addresses."""
+    """Print the addresses, the process id and an example command.
+
+    With LOG_FORMAT=json, log the addresses.
+    """
     from app.inference.example import curl_command
 
     settings = service.settings

@@ -23,21 +23,22 @@ class ServerOptions:
 class Lifecycle(Protocol):
     """Decisions of the application in one worker.
 
-    The main thread of the worker calls these methods. Each one returns immediately, except that on_stop() may wait
-    for up to a second. The worker stops in three steps:
+    The main thread of the worker calls these methods. Each one returns immediately, except that
+    on_stop() may wait for up to a second. The worker stops in three steps:
 
     1. It calls on_stop(), and serves new connections for the returned time, the drain.
-    2. It calls on_drain_end(). If is_service_stopping() is true, no other worker serves the connections that are
-       already in the queues of the listening sockets, so this worker serves them.
-    3. It accepts no more connections, and waits until all requests have been answered and is_closing() is false, but
-       at most for `finish_seconds`.
+    2. It calls on_drain_end(). If is_service_stopping() is true, no other worker serves the
+       connections that are already in the queues of the listening sockets, so this worker serves
+       them.
+    3. It accepts no more connections, and waits until all requests have been answered and
+       is_closing() is false, but at most for `finish_seconds`.
     """
 
     @property
     def options(self) -> ServerOptions: ...
 
     def should_accept(self) -> bool:
-        """Return True if this worker should accept connections, False if it should leave them to other workers."""
+        """Return False if this worker should leave new connections to other workers."""
 
     def on_stop(self) -> float:
         """Prepare the stop. Return the duration of the drain in seconds."""

@@ -1,4 +1,4 @@
-"""Client sockets with and without TLS, and helpers for listening sockets, which grpc_service also uses."""
+"""Client sockets with and without TLS. Helpers for listening sockets, also for grpc_service."""
 
 import ctypes
 import errno
@@ -10,9 +10,14 @@ from contextlib import suppress
 READ_BYTES = 2**16  # more than a TLS record
 SO_ATTACH_FILTER = 26  # from Linux's asm-generic/socket.h, missing in Python's socket module
 # Classic BPF filter for TCP headers: drop SYN segments (flag 0x02 in byte 13).
-DROP_SYN = struct.pack(
-    "=" + 4 * "HBBI", 0x30, 0, 0, 13, 0x45, 0, 1, 0x02, 0x06, 0, 0, 0, 0x06, 0, 0, 0xFFFFFFFF
-)
+# Each instruction has a code, two relative jumps (if true, if false), and an operand.
+DROP_SYN_INSTRUCTIONS = [
+    (0x30, 0, 0, 13),  # load byte 13
+    (0x45, 0, 1, 0x02),  # if it has the flag SYN, continue. Otherwise, skip one instruction
+    (0x06, 0, 0, 0),  # drop the segment
+    (0x06, 0, 0, 0xFFFFFFFF),  # accept the segment
+]
+DROP_SYN = b"".join(struct.pack("=HBBI", *fields) for fields in DROP_SYN_INSTRUCTIONS)
 
 
 class PlainSocket:
@@ -25,7 +30,10 @@ class PlainSocket:
         client.setblocking(False)
 
     def read(self, size: int) -> bytes:
-        """Return at most about `size` available bytes, or b"" at EOF. Raise BlockingIOError if no data is available."""
+        """Return at most about `size` available bytes, or b"" at EOF.
+
+        Raise BlockingIOError if no data is available.
+        """
         return self.client.recv(size)
 
     def write(self, data: bytes | memoryview) -> int:
@@ -40,7 +48,10 @@ class PlainSocket:
         self.client.shutdown(socket.SHUT_WR)
 
     def read_raw(self, flags: int = 0) -> bytes | None:
-        """Return available bytes without decryption, b"" at EOF or after an error, or None if no data is available."""
+        """Return available bytes without decryption, or None if no data is available.
+
+        At EOF and after an error, return b"".
+        """
         try:
             return socket.socket.recv(self.client, READ_BYTES, flags)
         except BlockingIOError:
@@ -50,7 +61,10 @@ class PlainSocket:
 
 
 class TlsSocket(PlainSocket):
-    """Client socket with TLS. A read returns a whole record, because epoll cannot report data in OpenSSL's buffer."""
+    """Client socket with TLS.
+
+    A read returns a whole record, because epoll cannot report data in OpenSSL's buffer.
+    """
 
     client: ssl.SSLSocket
     needs_handshake = True
@@ -69,11 +83,12 @@ class TlsSocket(PlainSocket):
             raise BlockingIOError from None
 
     def write(self, data: bytes | memoryview) -> int:
-        sent, view = 0, memoryview(data)
+        size = 0
+        view = memoryview(data)
         with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            while sent < len(data):
-                sent += self.client.send(view[sent:])
-        return sent
+            while size < len(data):
+                size += self.client.send(view[size:])
+        return size
 
     def shutdown_write(self) -> None:
         with suppress(OSError, ValueError):
@@ -82,27 +97,33 @@ class TlsSocket(PlainSocket):
 
 
 def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
-    """Return the reason if a port is not available, or None. The keys of `ports` are names of settings."""
+    """Return the reason if a port is not available, or None.
+
+    The keys of `ports` are names of settings.
+    """
     for variable, port in ports.items():
         try:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             socket.create_server(address, family=family).close()
         except OSError as error:
-            subject = f"HOST={host}" if error.errno == errno.EADDRNOTAVAIL else f"{variable}={port}"
-            remedy = (
-                f" Stop the other program or set {variable}."
-                if error.errno == errno.EADDRINUSE
-                else ""
-            )
-            return f"{subject}: {str(error.strerror).partition(' (')[0]}.{remedy}"
+            subject = f"{variable}={port}"
+            remedy = ""
+            if error.errno == errno.EADDRNOTAVAIL:
+                subject = f"HOST={host}"
+            elif error.errno == errno.EADDRINUSE:
+                remedy = f" Stop the other program or set {variable}."
+            # socket.create_server() adds the address in parentheses.
+            problem = str(error.strerror).partition(" (")[0]
+            return f"{subject}: {problem}.{remedy}"
     return None
 
 
 def drop_new_handshakes(listener: socket.socket) -> None:
     """Drop new TCP handshakes in all processes that share the listener, before it is closed.
 
-    Otherwise, closing it would reset connections in the accept queue, and clients would lose requests. A client whose
-    SYN is dropped sends it again, and its connection is refused. Only Linux has this option.
+    Otherwise, closing it would reset connections in the accept queue, and clients would lose
+    requests. A client whose SYN is dropped sends it again, and its connection is refused. Only
+    Linux has this option.
     """
     program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
     option = struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))
