@@ -35,7 +35,7 @@ class Service:
     def __init__(self, settings: Settings, module: Any, *, with_tracing: bool = True):
         adapter = ModelAdapter(module)
         self.settings = settings
-        self.info = ModelInfo(adapter.metadata, settings, example=adapter.example)
+        self.info = ModelInfo(adapter.metadata, settings, example=adapter.module.EXAMPLE)
         self.model = ModelRunner(adapter)
         self._spans = make_spans(self.info.metadata) if with_tracing else None
         self.pipeline = InferencePipeline(

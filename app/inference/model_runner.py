@@ -113,7 +113,7 @@ class ModelRunner:
             logger.info("Still loading the model after %.0f s", monotonic() - begun)
 
         with Repeater(LOG_SECONDS, log_progress):
-            self._model = self._adapter.load()
+            self._model = self._adapter.module.load()
         self.load_seconds = monotonic() - begun
         self._enter(WARMING_UP)
         logger.info("Loaded the model in %.1f s", self.load_seconds)
@@ -136,9 +136,10 @@ class ModelRunner:
 
         After each change of the result, pass is_ready to `report`.
         """
-        if self._adapter.check_health is None or not seconds:
+        is_healthy = self._adapter.module.is_healthy
+        if is_healthy is None or not seconds:
             return
-        self._health_check = Repeater(seconds, self._check_health, [report])
+        self._health_check = Repeater(seconds, self._check_health, [is_healthy, report])
         self._health_check.start()
 
     def stop(self) -> None:
@@ -155,9 +156,10 @@ class ModelRunner:
             return
         if self._health_check is not None:
             self._health_check.__exit__()
-        if was_ready:
+        unload = self._adapter.module.unload
+        if was_ready and unload is not None:
             try:
-                self._adapter.unload(self._model)
+                unload(self._model)
             except BaseException:  # includes SystemExit and panics of Rust extensions
                 logger.exception("unload() raised an exception")
 
@@ -169,8 +171,10 @@ class ModelRunner:
                 self._state = state
         return is_allowed
 
-    def _check_health(self, report: Callable[[bool], None]) -> None:
-        problem = self._health_problem()
+    def _check_health(
+        self, is_healthy: Callable[[Any], Any], report: Callable[[bool], None]
+    ) -> None:
+        problem = self._health_problem(is_healthy)
         if problem and self._enter(UNHEALTHY):
             logger.warning("The model is unhealthy: %s", problem)
             report(self.is_ready)
@@ -178,10 +182,10 @@ class ModelRunner:
             logger.warning("The model is healthy again")
             report(self.is_ready)
 
-    def _health_problem(self) -> str:
+    def _health_problem(self, is_healthy: Callable[[Any], Any]) -> str:
         """Call is_healthy(). Return the reason why the model is unhealthy, or ""."""
         try:
-            result = self._adapter.check_health(self._model)
+            result = is_healthy(self._model)
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             return describe_error(error)
         if result:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.codecs import SHIPPED, find_request_codec
@@ -23,52 +24,70 @@ from app.protocol.errors import (
     join_names,
 )
 from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.metadata import ModelMetadata
 from app.protocol.tensors import RequestInput, ResponseOutput
 
 logger = logging.getLogger(__name__)
 
 
-class ModelAdapter:
-    """METADATA, load() and predict() of one module. Raise ConfigurationError if they are
-    inconsistent.
+@dataclass(frozen=True)
+class OwnerModule:
+    """What the owner's module, app/predict.py, defines. Functions that it does not define are None."""
 
+    METADATA: ModelMetadata
+    load: Callable[[], Any]
+    predict: Callable[..., Any]
+    warm_up: Callable[[Any], Any] | None
+    is_healthy: Callable[[Any], Any] | None
+    unload: Callable[[Any], Any] | None
+    EXAMPLE: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, module: Any) -> "OwnerModule":
+        """Read a module. Raise ConfigurationError if a name is missing, or a function is invalid."""
+        for name in ("METADATA", "load", "predict"):
+            if not hasattr(module, name):
+                expected = "Expected METADATA, load() and predict()"
+                raise ConfigurationError(f"{module.__name__}: missing {name}. {expected}.")
+        check_metadata(module.METADATA)
+        check_functions(module)
+        return cls(
+            METADATA=module.METADATA,
+            load=module.load,
+            predict=module.predict,
+            warm_up=getattr(module, "warm_up", None),
+            is_healthy=getattr(module, "is_healthy", None),
+            unload=getattr(module, "unload", None),
+            EXAMPLE=getattr(module, "EXAMPLE", None),
+        )
+
+
+class ModelAdapter:
+    """Calls predict() with the inputs of a request, and reads its result.
+
+    Raise ConfigurationError if METADATA, EXAMPLE and the signature of predict() do not match.
+
+    - module: the functions of predict.py.
     - metadata: METADATA, with the inputs that are optional because of predict()'s default values.
     - inputs, outputs: the declared tensors by name.
-    - example: EXAMPLE, or None if the module does not define it.
-    - check_health: is_healthy(), or None if the module does not define it.
-    - reads_parameters: True if predict() can read the parameters of the request.
     """
 
     def __init__(self, module: Any):
-        for name in ("METADATA", "load", "predict"):
-            if not hasattr(module, name):
-                raise ConfigurationError(
-                    f"{module.__name__}: missing {name}. Expected METADATA, load() and predict()."
-                )
-        check_metadata(module.METADATA)
-        check_functions(module)
-        with with_location(module.predict):
-            self._signature = read_signature(module.predict)
-            self._binder, self.metadata = bind_signature(self._signature, module.METADATA)
+        self.module = OwnerModule.of(module)
+        with with_location(self.module.predict):
+            self._signature = read_signature(self.module.predict)
+            self._binder, self.metadata = bind_signature(self._signature, self.module.METADATA)
         self.inputs = {tensor.name: tensor for tensor in self.metadata.inputs}
         self.outputs = {tensor.name: tensor for tensor in self.metadata.outputs}
-
-        self._predict: Callable[..., Any] = module.predict
-        self.load: Callable[[], Any] = module.load
-        self._warm_up: Callable[[Any], Any] | None = getattr(module, "warm_up", None)
-        self.check_health: Any = getattr(module, "is_healthy", None)
-        self.unload: Any = getattr(module, "unload", lambda model: None)
-        self.example: dict[str, Any] | None = getattr(module, "EXAMPLE", None)
+        self._results = ResultReader(self.metadata)
         self._example_request: InferenceRequest | None = None
-        if self.example is not None:
-            self._example_request = self._read_example(self.example)
+        if self.module.EXAMPLE is not None:
+            self._example_request = self._read_example(self.module.EXAMPLE)
 
-        # The request codec of the project, which encodes predict()'s result (C10).
-        self._codec: Any = None
-        content_type = self.metadata.content_type
-        if content_type is not None and content_type not in SHIPPED:
-            self._codec = find_request_codec(content_type)
-        self.reads_parameters = self._codec is not None or self._signature.reads_parameters
+    @property
+    def reads_parameters(self) -> bool:
+        """True if predict() can read the parameters of the request."""
+        return self._results.has_codec or self._signature.reads_parameters
 
     def predict(
         self, model: Any, request: InferenceRequest, calls: Sequence[Call]
@@ -81,8 +100,8 @@ class ModelAdapter:
         """
         arguments = self._binder.bind(request, self.match_inputs(request), calls)
         try:
-            result = self._predict(model, **arguments)
-            values, parameters = self._read_result(result)
+            result = self.module.predict(model, **arguments)
+            values, parameters = self._results.read(result)
             for call in calls:
                 if call.response_parameters:
                     call.set_response_parameters(to_builtin(dict(call.response_parameters)))
@@ -118,8 +137,8 @@ class ModelAdapter:
         Without EXAMPLE, a model with a BYTES input is not called, and an exception is only logged:
         ones may be invalid.
         """
-        if self._warm_up is not None:
-            self._warm_up(model)
+        if self.module.warm_up is not None:
+            self.module.warm_up(model)
         elif self._example_request is not None:
             self._check_result(self._call(model, self._example_request))
         else:
@@ -148,11 +167,11 @@ class ModelAdapter:
         """Call predict() outside a request of a client. Return its result. Exceptions propagate."""
         inputs = self.match_inputs(request)
         arguments = self._binder.bind(request, inputs, [Call(INFER)])
-        return self._predict(model, **arguments)
+        return self.module.predict(model, **arguments)
 
     def _check_result(self, result: Any) -> None:
         """Raise ModelError if predict()'s result does not match METADATA."""
-        values, _ = self._read_result(result)
+        values, _ = self._results.read(result)
         match_outputs(values, self.outputs, {})
 
     def _read_example(self, example: Any) -> InferenceRequest:
@@ -175,7 +194,23 @@ class ModelAdapter:
             raise ConfigurationError(str(error.about("EXAMPLE"))) from None
         return request
 
-    def _read_result(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+
+class ResultReader:
+    """Reads what predict() returns: a dict, a tuple, a DataFrame, a response, or a value of a codec."""
+
+    def __init__(self, metadata: ModelMetadata):
+        self._metadata = metadata
+        self._output_names = [tensor.name for tensor in metadata.outputs]
+        # The request codec of the project, which encodes predict()'s result (C10).
+        self._codec: Any = None
+        if metadata.content_type is not None and metadata.content_type not in SHIPPED:
+            self._codec = find_request_codec(metadata.content_type)
+
+    @property
+    def has_codec(self) -> bool:
+        return self._codec is not None
+
+    def read(self, result: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of predict()'s result by output name, and the parameters of the
         response.
 
@@ -183,7 +218,8 @@ class ModelAdapter:
         """
         if result is None:
             raise ModelError(
-                "predict() returned None", remedy=f"return a dict with {join_names(self.outputs)}"
+                "predict() returned None",
+                remedy=f"return a dict with {join_names(self._output_names)}",
             )
         if isinstance(result, dict):
             return result, {}
@@ -200,7 +236,7 @@ class ModelAdapter:
         """Return the response that the project's request codec makes, or `result` if that is not of
         its type.
         """
-        metadata = self.metadata
+        metadata = self._metadata
         codec = self._codec
         try:
             if not codec.can_encode(result):
@@ -217,13 +253,13 @@ class ModelAdapter:
         A value of another type is the only output.
         """
         values = result if isinstance(result, tuple) else (result,)
-        if len(values) != len(self.outputs):
+        if len(values) != len(self._output_names):
             got = "a list (one value)" if isinstance(result, list) else f"{len(values)} value(s)"
             raise ModelError(
-                f"predict() returned {got} for {len(self.outputs)} outputs",
-                remedy=f"return a tuple, or a dict with {join_names(self.outputs)}",
+                f"predict() returned {got} for {len(self._output_names)} outputs",
+                remedy=f"return a tuple, or a dict with {join_names(self._output_names)}",
             )
-        return dict(zip(self.outputs, values, strict=True))
+        return dict(zip(self._output_names, values, strict=True))
 
 
 def _unique_names(outputs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -75,15 +75,13 @@ class WorkerLifecycle:
             faulthandler.enable()  # gunicorn sends SIGABRT to a worker without a heartbeat
             observers.append(self.replace_if_stuck)
         if self.settings.capture_dir:
-            from app.observability.capture import (
-                Capture,
-            )  # imports prometheus_client, which must follow its directory
+            # It imports prometheus_client, for which the directory of its files must be set.
+            from app.observability.capture import Capture
 
             observers.append(Capture(self.settings))
         self.service.start_observers(*observers)
-        if (
-            not self.shared.has_ready() and "GUNICORN_PID" not in os.environ
-        ):  # in an upgrade (USR2), old workers serve
+        is_upgrade = "GUNICORN_PID" in os.environ  # gunicorn's USR2: old workers serve
+        if not self.shared.has_ready() and not is_upgrade:
             self.open()
         threading.Thread(target=self.load, name="load", daemon=True).start()
 
@@ -209,7 +207,8 @@ def print_startup_message(service: Service, has_page: bool) -> None:
     metadata = service.info.metadata
     here = settings.with_local_host()
     addresses = {"REST": f"{here.url}/v2", "gRPC": here.address(settings.grpc_port)}
-    addresses |= {"Page": f"{here.url}/"} if has_page else {}
+    if has_page:
+        addresses["Page"] = f"{here.url}/"
     if settings.log_format == "json":
         extra = {f"{name.lower()}_address": address for name, address in addresses.items()}
         logger.info("%s %s is ready", metadata.name, metadata.version, extra=extra)
@@ -217,12 +216,8 @@ def print_startup_message(service: Service, has_page: bool) -> None:
     command = curl_command(
         service.info.example(), f"{here.url}/v2/models/{quote(metadata.name)}", settings
     )
-    shown = {
-        **addresses,
-        "PID": f" {os.getppid()}: HUP loads the model again, TERM stops the service",
-    }
-    lines = "".join(f"\n    {name}  {text}" for name, text in shown.items())
-    print(  # noqa: T201
-        f"\n  {metadata.name} {metadata.version} is ready{lines}\n\n  Try it:\n    {command}\n",
-        flush=True,
-    )
+    lines = [f"  {metadata.name} {metadata.version} is ready"]
+    lines += [f"    {name}  {address}" for name, address in addresses.items()]
+    lines.append(f"    PID   {os.getppid()}: HUP loads the model again, TERM stops the service")
+    lines += ["", "  Try it:", f"    {command}"]
+    print("", *lines, "", sep="\n", flush=True)  # noqa: T201

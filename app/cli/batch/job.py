@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -60,6 +61,28 @@ def map_in_order(
     yield from window
 
 
+@dataclass
+class Counts:
+    """The rows that have a result, those that failed, and the first failures."""
+
+    begun: float = field(default_factory=time.monotonic)
+    rows: int = 0
+    failed: int = 0
+    faults: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        return self.rows + self.failed
+
+    def add_fault(self, fault: dict[str, Any], rows: int) -> None:
+        self.failed += rows
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(fault)
+
+    def add_rows(self, rows: int) -> None:
+        self.rows += rows
+
+
 class Job:
     """Sends batches concurrently and writes the results in the order of the rows.
 
@@ -67,8 +90,8 @@ class Job:
     """
 
     def __init__(self, files: Sequence[str], service: ServiceClient, **options: Any):
-        self.options, self.begun = options, time.monotonic()
-        self.rows, self.failed, self.faults = 0, 0, list[dict[str, Any]]()
+        self.options = options
+        self.counts = Counts()
         delimiter = "\t" if options["delimiter"] == "tab" else options["delimiter"]
         with ExitStack() as stack:
             self.output = stack.enter_context(
@@ -112,7 +135,7 @@ class Job:
             self._send_all(pool)
         if self.failed_output:
             self.failed_output.finish()
-        if not self.failed or self.failed_output:
+        if not self.counts.failed or self.failed_output:
             self.output.finish()
         self._report()
 
@@ -127,7 +150,7 @@ class Job:
             task = bar.add_task("", total=self.source.total)
             for table, encoded in results:
                 self._write_results(table, encoded)
-                done = self.rows + self.failed
+                done = self.counts.done
                 bar.update(task, description=format_count(done, "row"), completed=done)
 
     def _infer(self, table: pa.Table) -> Any:
@@ -147,7 +170,7 @@ class Job:
     def _write_results(self, table: pa.Table, results: Future[Any]) -> None:
         try:
             self.output.write(results.result())
-            self.rows += len(table)
+            self.counts.add_rows(len(table))
         except InferenceError as error:
             if isinstance(error, Retryable) and not error.is_answered:
                 raise to_failure(error) from None
@@ -155,7 +178,7 @@ class Job:
             self._add_fault(table, one_line(text))
 
     def _add_fault(self, table: pa.Table, error: str) -> None:
-        start = self.rows + self.failed
+        start = self.counts.done
         fault = {"first": start + 1, "last": start + len(table), "error": error}
         if self.options["fail_fast"]:
             raise Failure(FAULT.format(**fault))
@@ -165,31 +188,33 @@ class Job:
             )
             rows = rows.append_column(ERROR, pa.array([error] * len(rows)))
             self.failed_output.write(self.failed_output.encode(rows, {}))
-        self.failed += len(table)
-        self.faults += [fault] if len(self.faults) < MAX_FAULTS else []
+        self.counts.add_fault(fault, rows=len(table))
 
     def _report(self) -> None:
-        seconds = time.monotonic() - self.begun
-        failed_path = str(self.failed_output.path) if self.failed_output and self.failed else None
+        counts = self.counts
+        seconds = time.monotonic() - counts.begun
+        failed_path = None
+        if self.failed_output and counts.failed:
+            failed_path = str(self.failed_output.path)
         if self.options["as_json"]:
-            found = {
-                "rows": self.rows,
-                "failed": self.failed,
-                "seconds": seconds,
-                "output": str(self.output.path),
-            }
-            show_json({**found, "failed_rows": failed_path, "faults": self.faults})
+            show_json(
+                {
+                    "rows": counts.rows,
+                    "failed": counts.failed,
+                    "seconds": seconds,
+                    "output": str(self.output.path),
+                    "failed_rows": failed_path,
+                    "faults": counts.faults,
+                }
+            )
         else:
-            rate = self.rows / seconds
-            click.echo(
-                f"{format_count(self.rows, 'row')} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True
-            )
-        for fault in self.faults:
+            rate = counts.rows / seconds
+            rows = format_count(counts.rows, "row")
+            click.echo(f"{rows} in {seconds:.1f} s, {rate:,.0f} rows/s", err=True)
+        for fault in counts.faults:
             click.echo(FAULT.format(**fault), err=True)
-        if self.failed:
-            where = (
-                f"Failed rows: {failed_path}."
-                if failed_path
-                else f"Other results: {self.output.part or 'stdout'}."
-            )
-            raise Failure(f"{format_count(self.failed, 'row')} failed. {where}")
+        if counts.failed:
+            where = f"Other results: {self.output.part or 'stdout'}."
+            if failed_path:
+                where = f"Failed rows: {failed_path}."
+            raise Failure(f"{format_count(counts.failed, 'row')} failed. {where}")
