@@ -147,8 +147,11 @@ def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     """Return the serialized message. Its tensors are raw if `raw` is set or if one is FP16, otherwise typed."""
     message = ModelInferRequest()
-    for output in request.outputs:
-        write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
+    try:
+        for output in request.outputs:
+            write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
+    except (TypeError, ValueError) as error:
+        raise cannot_represent(error) from None
     return b"".join(
         [
             *write_parts(request, request.inputs, INPUTS, RAW_INPUTS, raw),
@@ -202,7 +205,12 @@ def write_parts(
                 raise error.about(tensor.kind, tensor.name) from None
         return parts + blobs
     except (TypeError, ValueError) as error:
-        raise InvalidInput("protobuf cannot represent a value", got=str(error)) from None
+        raise cannot_represent(error) from None
+
+
+def cannot_represent(error: Exception) -> InvalidInput:
+    """Return the error for a value that protobuf rejects: a lone surrogate, or an integer over 64 bits."""
+    return InvalidInput("protobuf cannot represent a value", got=str(error))
 
 
 def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:

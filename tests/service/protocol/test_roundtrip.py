@@ -26,7 +26,7 @@ from app.codecs import (
 )
 from app.protocol.datatypes import DATATYPES
 from app.protocol.errors import InvalidInput
-from app.protocol.messages import InferenceRequest, InferenceResponse
+from app.protocol.messages import InferenceRequest, InferenceResponse, RequestOutput
 from app.protocol.tensors import RequestInput
 from grpc_service import converters
 from oip_conformance.wires import FORMS
@@ -269,8 +269,10 @@ def test_pd_json_cells_are_unchanged(values: list, use_bytes: bool) -> None:
         InferenceRequest([], parameters={"a": 2**64}),
         InferenceRequest([], parameters={"a": -(2**63) - 1}),
         InferenceRequest([], parameters={"a": [1]}),
+        InferenceRequest([], outputs=[RequestOutput("\ud800")]),
+        InferenceRequest([], outputs=[RequestOutput("y", {"a": 2**64})]),
     ],
-    ids=["name", "id", "text", "large", "small", "list"],
+    ids=["name", "id", "text", "large", "small", "list", "output", "output parameter"],
 )
 def test_rejects_fields_that_a_message_cannot_hold(form: str, request_: InferenceRequest) -> None:
     """R17: a name, id or parameter that a gRPC message cannot represent is rejected."""
