@@ -1,7 +1,33 @@
-"""Raw tensors without the copies of protobuf: two per request and two per response.
+"""Bytes fields of large messages without protobuf's copies: two per request and two per response.
 
-A message is a sequence of fields in any order. Each starts with a tag that contains its number and wire type. A bytes
-field can therefore be removed or appended without parsing the other fields.
+A serialized message is a sequence of fields. A field is a tag and a value. The tag contains the
+field's number and the wire type, which tells where the value ends:
+
+    tag = number << 3 | wire type
+
+    wire type  value
+    0          a varint of up to ten bytes: an integer or a boolean
+    1          8 bytes: a double, for example
+    2          a length, and as many bytes: text, bytes, a message or a packed list
+    5          4 bytes: a float, for example
+
+Tags, lengths and integers are varints: seven bits per byte, the lowest bits first. The highest bit
+is set in all bytes except the last. 300 is `ac 02`. For example, the two fields of
+ModelInferRequest(model_name="iris", raw_input_contents=[bytes([1, 2, 3])]) are:
+
+    0a 04  69 72 69 73    tag 0a: number 1, wire type 2. The length is 4
+    3a 03  01 02 03       tag 3a: number 7, wire type 2. The length is 3
+
+Fields can be in any order. Only the values of the same repeated field must keep theirs. Therefore,
+a field can be cut out of a message or appended to it, without a parser that knows the other fields:
+
+- `extract_large_field` returns the values of field 7 as views of the body, here of `01 02 03`, and
+  the rest of the message, `0a 04 69 72 69 73`, which protobuf parses.
+- `encode_field` returns the head `3a 03` and the data as separate parts. They are joined once, with
+  all parts of the message.
+
+protobuf decides what is malformed: nothing is extracted from a message that this module cannot
+read. The specification is https://protobuf.dev/programming-guides/encoding.
 """
 
 from functools import lru_cache
@@ -9,75 +35,119 @@ from functools import lru_cache
 from app.protocol.binary_tensors import Buffer
 from app.protocol.errors import InvalidInput
 
-# For smaller messages (in bytes), protobuf is faster.
-LARGE = 2**15
-# More than a request with MAX_TENSORS needs. A field of two bytes uses far more memory when it is parsed.
+# In bytes. For smaller messages, protobuf is faster.
+MIN_EXTRACTION_SIZE = 2**15
+# More than a request with MAX_TENSORS needs. When protobuf parses a field of two bytes, the result
+# takes far more memory.
 MAX_FIELDS = 2**18
-VARINT, EIGHT, DELIMITED, FOUR = 0, 1, 2, 5
-FIXED = {EIGHT: 8, FOUR: 4}
+
+# Wire types. Types 3 and 4 are obsolete.
+_VARINT = 0
+_FIXED_64 = 1
+_LENGTH_DELIMITED = 2
+_FIXED_32 = 5
+_WIRE_TYPE_BITS = 0b111
+
+# The longest varints that protobuf accepts.
+_MAX_TAG_BYTES = 5
+_MAX_LENGTH_BYTES = 5
+_MAX_INTEGER_BYTES = 10
+
+
+class _MalformedMessage(Exception):
+    """The bytes are not a sequence of fields with the wire types above."""
 
 
 def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
-    """Return the message without the field `number`, and the values of that field as views of `body`.
+    """Return the message without the bytes field `number`, and its values as views of `body`.
 
-    Return `body` unchanged if it is small, malformed or without the field. Raise InvalidInput for too many fields.
+    Return `body` unchanged if it is small, malformed or without the field. Raise InvalidInput if it
+    has more than MAX_FIELDS fields.
     """
-    if len(body) < LARGE:
+    if len(body) < MIN_EXTRACTION_SIZE:
         return body, []
-    view, position, kept, taken = memoryview(body), 0, [], []
     try:
-        while position < len(body):
-            start = position
-            tag, position = read_varint(body, position)
-            kind = tag & 7
-            if kind == DELIMITED:
-                length, begin = read_varint(body, position)
-                position = begin + length
-            elif kind == VARINT:
-                _, position = read_varint(body, position, most=10)
-            else:
-                position += FIXED[kind]
-            if tag == number << 3 | DELIMITED:
-                taken.append(view[begin:position])
-            else:
-                kept.append(view[start:position])
-            if len(kept) + len(taken) > MAX_FIELDS:
-                raise InvalidInput(
-                    "too many fields in the message", expected=f"at most {MAX_FIELDS}"
-                )
-    except (IndexError, KeyError):
+        other_fields, values = _split_fields(body, number)
+    except _MalformedMessage:
         return body, []
-    return (b"".join(kept), taken) if taken and position == len(body) else (body, [])
+    if not values:
+        return body, []
+    return b"".join(other_fields), values
+
+
+def _split_fields(body: bytes, number: int) -> tuple[list[memoryview], list[memoryview]]:
+    """Return the other fields with their tags, and the values of the bytes field `number`."""
+    extracted_tag = _tag(number)
+    view = memoryview(body)
+    other_fields = []
+    values = []
+
+    position = 0
+    while position < len(body):
+        field_start = position
+        tag, position = _read_varint(body, position, max_bytes=_MAX_TAG_BYTES)
+        value_start, position = _find_value(body, position, wire_type=tag & _WIRE_TYPE_BITS)
+        if tag == extracted_tag:
+            values.append(view[value_start:position])
+        else:
+            other_fields.append(view[field_start:position])
+
+        if len(other_fields) + len(values) > MAX_FIELDS:
+            raise InvalidInput("too many fields in the message", expected=f"at most {MAX_FIELDS}")
+
+    if position > len(body):
+        raise _MalformedMessage("the last field is incomplete")
+    return other_fields, values
+
+
+def _find_value(body: bytes, position: int, wire_type: int) -> tuple[int, int]:
+    """Return where the value starts, after its length if it has one, and where it ends.
+
+    `position` is that after the tag. If the value is incomplete, its end is beyond that of `body`.
+    """
+    if wire_type == _LENGTH_DELIMITED:
+        length, start = _read_varint(body, position, max_bytes=_MAX_LENGTH_BYTES)
+        return start, start + length
+    if wire_type == _VARINT:
+        _, end = _read_varint(body, position, max_bytes=_MAX_INTEGER_BYTES)
+        return position, end
+    if wire_type == _FIXED_64:
+        return position, position + 8
+    if wire_type == _FIXED_32:
+        return position, position + 4
+    raise _MalformedMessage(f"wire type {wire_type}")
+
+
+def _read_varint(body: bytes, position: int, max_bytes: int) -> tuple[int, int]:
+    """Return the value of the varint at `position`, and the position after it."""
+    value = 0
+    shift = 0
+    for octet in body[position : position + max_bytes]:
+        position += 1
+        value |= (octet & 0x7F) << shift
+        if octet <= 0x7F:  # the last byte
+            return value, position
+        shift += 7
+    raise _MalformedMessage("a varint is incomplete or too long")
 
 
 def encode_field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
-    """Return the parts of the field `number`: its head and its content."""
-    return field_head(number, sum(map(len, parts))), *parts
+    """Return the bytes field `number` in parts: its tag and length, and the parts of its value."""
+    return _field_head(number, sum(map(len, parts))), *parts
 
 
 @lru_cache(1024)
-def field_head(number: int, size: int) -> bytes:
+def _field_head(number: int, length: int) -> bytes:
     """Return the tag and the length of a bytes field."""
-    return encode_varint(number << 3 | DELIMITED) + encode_varint(size)
+    return _encode_varint(_tag(number)) + _encode_varint(length)
 
 
-def read_varint(body: bytes, position: int, most: int = 5) -> tuple[int, int]:
-    """Return the varint at `position` and the position after it. Raise IndexError if it is longer than `most` bytes.
-
-    Tags and lengths have at most five bytes, values have at most ten.
-    """
-    value = 0
-    for shift in range(0, 7 * most, 7):
-        octet = body[position]
-        position += 1
-        value |= (octet & 0x7F) << shift
-        if octet <= 0x7F:
-            return value, position
-    raise IndexError(position)
+def _tag(number: int) -> int:
+    """Return the tag of a bytes field."""
+    return number << 3 | _LENGTH_DELIMITED
 
 
-def encode_varint(value: int) -> bytes:
-    """Return a varint: seven bits per byte, with the highest bit set in all bytes except the last."""
+def _encode_varint(value: int) -> bytes:
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)

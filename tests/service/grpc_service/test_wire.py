@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
-from grpc_service.wire import LARGE, encode_field, extract_large_field
+from grpc_service.wire import MIN_EXTRACTION_SIZE, encode_field, extract_large_field
 from oip_conformance.wires import sized
 from tests.kit.message_strategies import Messages
 from tests.kit.strategies import Subject
@@ -51,8 +51,8 @@ def by_hand(body: bytes) -> Any:
 @many
 @given(call=MESSAGES.infer)
 def test_messages_agree_with_protobuf(call: tuple[str, bytes]) -> None:
-    """A valid, unusual or damaged message has the same fields and raw entries as with protobuf, or fails with both."""
-    body = call[1] + b"".join(encode_field(2047, bytes(LARGE)))
+    """A valid, unusual or damaged message has the same fields as with protobuf, or fails with both."""
+    body = call[1] + b"".join(encode_field(2047, bytes(MIN_EXTRACTION_SIZE)))
     assert by_hand(body) == by_protobuf(body)
 
 
@@ -60,7 +60,7 @@ def test_messages_agree_with_protobuf(call: tuple[str, bytes]) -> None:
 @given(body=st.binary(max_size=60), tail=st.binary(max_size=20))
 def test_any_bytes_agree_with_protobuf(body: bytes, tail: bytes) -> None:
     """Any bytes before and after raw entries have the same result as with protobuf."""
-    whole = body + entries_of(b"x" * LARGE, b"", b"y") + tail
+    whole = body + entries_of(b"x" * MIN_EXTRACTION_SIZE, b"", b"y") + tail
     assert by_hand(whole) == by_protobuf(whole)
 
 
@@ -69,19 +69,27 @@ def test_any_bytes_agree_with_protobuf(body: bytes, tail: bytes) -> None:
 )
 def test_malformed_lengths_agree_with_protobuf(length: bytes) -> None:
     """A length that has too many bytes, or exceeds the message, has the same result as with protobuf."""
-    whole = entries_of(b"x" * LARGE) + b"\x3a" + length
+    whole = entries_of(b"x" * MIN_EXTRACTION_SIZE) + b"\x3a" + length
     assert by_hand(whole) == by_protobuf(whole)
 
 
-@pytest.mark.parametrize("sizes", [[LARGE], [0, LARGE, 1], [LARGE, LARGE], [2**21]])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [MIN_EXTRACTION_SIZE],
+        [0, MIN_EXTRACTION_SIZE, 1],
+        [MIN_EXTRACTION_SIZE, MIN_EXTRACTION_SIZE],
+        [2**21],
+    ],
+)
 def test_entries_are_views(sizes: list[int]) -> None:
     """Raw entries are extracted in order and without a copy."""
     entries = [bytes([index]) * size for index, size in enumerate(sizes)]
     request = ModelInferRequest(model_name="test", raw_input_contents=entries)
     body = request.SerializeToString()
-    rest, taken = extract_large_field(body, RAW)
-    assert [bytes(each) for each in taken] == entries
-    assert all(each.obj is body for each in taken)
+    rest, values = extract_large_field(body, RAW)
+    assert [bytes(value) for value in values] == entries
+    assert all(value.obj is body for value in values)
     assert rest == ModelInferRequest(model_name="test").SerializeToString()
     assert ModelInferRequest.FromString(rest + entries_of(*entries)) == request
 
@@ -89,8 +97,8 @@ def test_entries_are_views(sizes: list[int]) -> None:
 def test_small_messages_are_left_to_protobuf() -> None:
     """No raw entries are extracted from a small message."""
     request = ModelInferRequest(raw_input_contents=[b"abc"])
-    assert extract_large_field(request.SerializeToString(), RAW) == (
-        request.SerializeToString(),
-        [],
-    )
-    assert extract_large_field(sized(request, LARGE), RAW)[1] == [b"abc"]
+    small_body = request.SerializeToString()
+    assert extract_large_field(small_body, RAW) == (small_body, [])
+
+    large_body = sized(request, MIN_EXTRACTION_SIZE)
+    assert extract_large_field(large_body, RAW)[1] == [b"abc"]
