@@ -18,10 +18,14 @@ def infer(
     timeout: float | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> InferenceResponse:
-    """Send `request` to `model_name` and return the response. `timeout` is in seconds, `metadata` can hold an API key.
+    """Send `request` to `model_name` and return the response.
 
-    Raise grpc.RpcError if the call fails, and InvalidInput if protobuf cannot represent a tensor.
+    The tensors are sent as bytes, or as lists of values if `raw` is False. `timeout` is in seconds.
+    `metadata` are headers of the call, such as an API key. Raise grpc.RpcError if the call fails,
+    and InvalidInput if protobuf cannot represent a value.
     """
+    # Without serializers, the call sends and returns bytes.
     call = channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
-    message = converters.write_request(replace(request, model_name=model_name), raw)
-    return converters.read_response(call(message, timeout=timeout, metadata=metadata))
+    body = converters.write_request(replace(request, model_name=model_name), raw=raw)
+    response_body = call(body, timeout=timeout, metadata=metadata)
+    return converters.read_response(response_body)

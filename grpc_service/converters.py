@@ -1,14 +1,35 @@
-"""Conversion between protobuf messages and types. Tensor data is raw bytes or typed `contents` (G3)."""
+"""Conversion of requests and responses to and from protobuf messages.
+
+The data of a message has one of two forms (G2 to G4). In the typed form, each tensor has its own
+elements, in the field of `contents` for its datatype. In the raw form, the message has the bytes of
+all tensors, in the layout of `app/protocol/binary_tensors.py`:
+
+    typed    inputs[0].contents.fp32_contents = [1.5, 2]
+             inputs[1].contents.int_contents = [3]
+
+    raw      raw_input_contents[0] = 00 00 c0 3f 00 00 00 40
+             raw_input_contents[1] = 03 00 00 00
+
+Here, `raw_contents` are the values of `raw_input_contents` or `raw_output_contents`: one buffer for
+each tensor, or none in the typed form. FP16 and BF16 have only the raw form.
+
+Reading: protobuf parses the message. The raw contents of a large one are not copied. See `wire.py`.
+
+Writing: a message is joined from serialized parts, most of which are cached or are the bytes of
+arrays. A parser merges them, because the order of fields has no meaning:
+
+    model_name, model_version | id, parameters | inputs[0] | inputs[1] | raw_input_contents
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from app.protocol.binary_tensors import Buffer, from_bytes, to_bytes
 from app.protocol.datatypes import (
+    DATATYPES,
     Datatype,
     as_bytes,
     cast_in_range,
@@ -30,241 +51,316 @@ from grpc_service.messages import (
 )
 from grpc_service.wire import encode_field, extract_large_field
 
-Made = TypeVar("Made", bound=Tensor)
+AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
-INPUTS, RAW_INPUTS = (
-    field_number(ModelInferRequest, name) for name in ("inputs", "raw_input_contents")
-)
-OUTPUTS, RAW_OUTPUTS = (
-    field_number(ModelInferResponse, name) for name in ("outputs", "raw_output_contents")
-)
 
-# Requests and responses share their field numbers, except for the tensors. So do inputs and outputs.
-InferInputTensor = ModelInferRequest.InferInputTensor
-CONTENTS = field_number(InferInputTensor, "contents")
-# For at most this number of elements, a list is faster than protobuf's array.
-FEW = 32
-# Fields whose encoding in a message equals the bytes of the array.
-PACKED = {
+class _TensorFields(NamedTuple):
+    """The numbers of the fields for the tensors of a message, and for their raw contents."""
+
+    tensors: int
+    raw_contents: int
+
+
+# Only these fields differ between requests and responses. The numbers of the others are equal, also
+# in their tensors, so the classes for requests can serialize parts of responses.
+_REQUEST_FIELDS = _TensorFields(
+    tensors=field_number(ModelInferRequest, "inputs"),
+    raw_contents=field_number(ModelInferRequest, "raw_input_contents"),
+)
+_RESPONSE_FIELDS = _TensorFields(
+    tensors=field_number(ModelInferResponse, "outputs"),
+    raw_contents=field_number(ModelInferResponse, "raw_output_contents"),
+)
+_TensorMessage = ModelInferRequest.InferInputTensor
+_CONTENTS_NUMBER = field_number(_TensorMessage, "contents")
+
+# FP16 and BF16, for which InferTensorContents has no field.
+_RAW_ONLY_DATATYPES = {
+    name for name, datatype in DATATYPES.items() if datatype.contents_field is None
+}
+# Fields of InferTensorContents whose encoding is equal to the bytes of the array, by name.
+_PACKED_NUMBERS = {
     name: field_number(InferTensorContents, name)
     for name in ("bool_contents", "fp32_contents", "fp64_contents")
 }
-# Fields shared by several datatypes. Their elements have 32 bits.
-CONTENTS_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
+# Fields of InferTensorContents that several datatypes share. Their elements have 32 bits.
+_SHARED_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
+
+# For at most this number of elements, NumPy converts a list faster than protobuf's array.
+_MAX_LIST_LENGTH = 32
+
+
+# Reading. A slice copies a repeated field to a list, which is faster than iterating over the field.
 
 
 def parse_request(body: bytes, without_copies: bool = True) -> tuple[Any, Sequence[Buffer]]:
-    """Return the message and its raw_input_contents, as views of a large `body` by default. Raise DecodeError."""
-    body, raws = extract_large_field(body, RAW_INPUTS) if without_copies else (body, [])
+    """Return the ModelInferRequest, and its raw contents, which are empty in the typed form.
+
+    Raw contents of a large body are views of it, unless `without_copies` is False. Raise
+    DecodeError if the body is malformed, and InvalidInput if it has too many fields.
+    """
+    raw_contents: Sequence[Buffer] = ()
+    if without_copies:
+        body, raw_contents = extract_large_field(body, _REQUEST_FIELDS.raw_contents)
     message = ModelInferRequest.FromString(body)
-    return message, raws or message.raw_input_contents[:]
+    if not raw_contents:
+        raw_contents = message.raw_input_contents[:]
+    return message, raw_contents
 
 
-def read_request(message: Any, raws: Sequence[Buffer]) -> InferenceRequest:
+def read_request(message: Any, raw_contents: Sequence[Buffer]) -> InferenceRequest:
     """Return the request. Raise InvalidInput if it is invalid for any model (G2, G3)."""
-    inputs = read_tensors(message.inputs, raws, RequestInput)
+    inputs = _read_tensors(message.inputs, raw_contents, RequestInput)
     outputs = []
-    if asked := message.outputs:
-        check_number_of_tensors("outputs", len(asked))
-        outputs = [RequestOutput(each.name, read_parameters(each.parameters)) for each in asked[:]]
-    return InferenceRequest(inputs, *read_head(message), outputs)
+    if message.outputs:
+        check_number_of_tensors("outputs", len(message.outputs))
+        for output in message.outputs[:]:
+            outputs.append(RequestOutput(output.name, read_parameters(output.parameters)))
+    return InferenceRequest(
+        inputs,
+        message.model_name,
+        message.model_version or None,
+        message.id or None,
+        read_parameters(message.parameters),
+        outputs,
+    )
 
 
 def read_response(body: bytes) -> InferenceResponse:
-    """Return the response. Raise InvalidInput if it is invalid."""
-    body, raws = extract_large_field(body, RAW_OUTPUTS)
+    """Return the response. Raise InvalidInput or DecodeError if it is invalid."""
+    body, raw_contents = extract_large_field(body, _RESPONSE_FIELDS.raw_contents)
     message = ModelInferResponse.FromString(body)
-    outputs = read_tensors(message.outputs, raws or message.raw_output_contents[:], ResponseOutput)
-    return InferenceResponse(outputs, *read_head(message))
+    if not raw_contents:
+        raw_contents = message.raw_output_contents[:]
+    return InferenceResponse(
+        _read_tensors(message.outputs, raw_contents, ResponseOutput),
+        message.model_name,
+        message.model_version or None,
+        message.id or None,
+        read_parameters(message.parameters),
+    )
 
 
-def read_head(message: Any) -> tuple[str, str | None, str | None, Parameters]:
-    """Return the model's name and version, the id and the parameters, in the order of the fields of both classes.
+def _read_tensors(
+    messages: Any, raw_contents: Sequence[Buffer], tensor_class: type[AnyTensor]
+) -> list[AnyTensor]:
+    """Return the tensors in a repeated field of a message."""
+    kind = tensor_class.kind  # "input" or "output"
+    number_of_tensors = len(messages)
+    check_number_of_tensors(f"{kind}s", number_of_tensors)
 
-    The version and the id are None if empty. Positional arguments take half the time of keywords.
-    """
-    parameters = read_parameters(message.parameters)
-    return message.model_name, message.model_version or None, message.id or None, parameters
-
-
-def read_tensors(tensors: Any, raws: Any, make: type[Made]) -> list[Made]:
-    """Return tensors of the class `make`. `raws` contains the data of each tensor, or is empty for typed contents."""
-    kind = make.kind
-    check_number_of_tensors(f"{kind}s", len(tensors))
-    if raws and len(raws) != len(tensors):
-        got = f"{len(raws)} ({kind}s: {len(tensors)})"
+    contents: Sequence[Buffer | None] = raw_contents
+    if not raw_contents:
+        contents = [None] * number_of_tensors
+    elif len(raw_contents) != number_of_tensors:
         raise InvalidInput(
-            subject=f"raw_{kind}_contents", expected=f"one entry per {kind}", got=got
+            subject=f"raw_{kind}_contents",
+            expected=f"one entry per {kind}",
+            got=f"{len(raw_contents)} ({kind}s: {number_of_tensors})",
         )
-    made = []
-    for tensor, raw in zip(tensors[:], raws or repeat(None)):  # noqa: B905 - [:] is twice as fast
+
+    tensors = []
+    # Their lengths are equal. zip() takes three times as long with `strict=True`.
+    for message, raw_content in zip(messages[:], contents):  # noqa: B905
         try:
-            array = read_array(tensor, raw, kind)
-            made.append(
-                make.of(tensor.name, tensor.datatype, array, read_parameters(tensor.parameters))
-            )
+            array = _read_array(message, raw_content, kind)
         except InvalidInput as error:
-            raise error.about(kind, tensor.name) from None
-    return made
+            raise error.about(kind, message.name) from None
+        parameters = read_parameters(message.parameters)
+        tensors.append(tensor_class.of(message.name, message.datatype, array, parameters))
+    return tensors
 
 
-def read_array(tensor: Any, raw: Buffer | None, kind: str) -> np.ndarray:
-    datatype, shape = datatype_of(tensor.datatype), check_shape(tensor.shape[:])
-    if raw is None:
-        return from_contents(tensor.contents, datatype, shape)
-    if tensor.HasField("contents") and tensor.contents.ListFields():
+def _read_array(message: Any, raw_content: Buffer | None, kind: str) -> np.ndarray:
+    """Return the data of a tensor, whose `raw_content` is None in the typed form."""
+    datatype = datatype_of(message.datatype)
+    shape = check_shape(message.shape[:])
+    if raw_content is None:
+        return _from_contents(message.contents, datatype, shape)
+    # An empty `contents` counts as not set (G2).
+    if message.HasField("contents") and message.contents.ListFields():
         raise InvalidInput(
             subject="data", expected=f"either contents or raw_{kind}_contents", got="both"
         )
-    return from_bytes(raw, datatype, shape)
+    return from_bytes(raw_content, datatype, shape)
 
 
-def from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
-    """Return an array of `shape`. Raise InvalidInput if the field or the number of elements does not match (G3)."""
-    if datatype.contents_field is None:
+def _from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
+    """Return the elements in an InferTensorContents message, in `shape`.
+
+    Raise InvalidInput if the field or the number of elements does not match, or if an element is
+    out of range (G3).
+    """
+    field_name = datatype.contents_field
+    if field_name is None:
         raise InvalidInput(
             f"contents cannot represent {datatype.name}", remedy="use raw_input_contents"
         )
-    values: Any = []
-    for sent, values in contents.ListFields():  # noqa: B007 - at most one
-        if sent.name != datatype.contents_field:
+    for field, _ in contents.ListFields():  # the fields that are not empty
+        if field.name != field_name:
             raise InvalidInput(
-                subject="data",
-                expected=f"{datatype.contents_field} for {datatype.name}",
-                got=sent.name,
+                subject="data", expected=f"{field_name} for {datatype.name}", got=field.name
             )
-    check_count(shape, len(values))
+    elements = getattr(contents, field_name)
+    check_count(shape, len(elements))
     if datatype.is_text:
-        return reshape(object_array(values), shape)
-    if len(values) <= FEW or not hasattr(values, "__array__"):  # protobuf before 7 has no arrays
-        values = values[:]
-    array = np.asarray(values, CONTENTS_DTYPES.get(datatype.contents_field, datatype.dtype))
-    return reshape(
-        array if array.dtype == datatype.dtype else cast_in_range(array, datatype), shape
-    )
+        return reshape(object_array(elements), shape)
+
+    # protobuf has arrays since version 7.
+    if len(elements) <= _MAX_LIST_LENGTH or not hasattr(elements, "__array__"):
+        elements = elements[:]
+    array = np.asarray(elements, _SHARED_DTYPES.get(field_name, datatype.dtype))
+    if array.dtype != datatype.dtype:
+        array = cast_in_range(array, datatype)
+    return reshape(array, shape)
+
+
+def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
+    """Return the values by name, without parameters that have no value or one of an unknown kind.
+
+    null in JSON is also ignored (R17).
+    """
+    values = Parameters()
+    if not parameters:  # the common case, for which items() is slower
+        return values
+    for name, parameter in parameters.items():
+        field_name = parameter.WhichOneof("parameter_choice")
+        if field_name:
+            values[name] = getattr(parameter, field_name)
+    return values
+
+
+# Writing
 
 
 def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
-    """Return the serialized message. Its tensors are raw if `raw` is set or if one is FP16, otherwise typed."""
-    message = ModelInferRequest()
+    """Return the serialized message in the raw form if `raw` is True, or in the typed form.
+
+    A tensor of FP16 or BF16 makes the whole message raw. Raise InvalidInput if protobuf cannot
+    represent a value.
+    """
+    requested_outputs = ModelInferRequest()
     try:
         for output in request.outputs:
-            write_parameters(message.outputs.add(name=output.name).parameters, output.parameters)
+            message = requested_outputs.outputs.add(name=output.name)
+            write_parameters(message.parameters, output.parameters)
+        parts = _message_parts(request, request.inputs, _REQUEST_FIELDS, raw=raw)
     except (TypeError, ValueError) as error:
-        raise cannot_represent(error) from None
-    return b"".join(
-        [
-            *write_parts(request, request.inputs, INPUTS, RAW_INPUTS, raw),
-            message.SerializeToString(),
-        ]
-    )
+        raise _unrepresentable(error) from None
+    parts.append(requested_outputs.SerializeToString())
+    return b"".join(parts)
 
 
 def write_response(response: InferenceResponse, raw: bool, without_copies: bool = True) -> bytes:
-    """Return the serialized message. Its tensors are raw if `raw` is set or if one is FP16, otherwise typed (G4)."""
-    message = b"".join(write_parts(response, response.outputs, OUTPUTS, RAW_OUTPUTS, raw))
-    return message if without_copies else ModelInferResponse.FromString(message).SerializeToString()
+    """Return the serialized message in the raw form if `raw` is True, or in the typed form (G4).
 
-
-def write_parts(
-    envelope: InferenceRequest | InferenceResponse,
-    tensors: Sequence[Tensor],
-    number: int,
-    raw_number: int,
-    raw: bool,
-) -> list[Buffer]:
-    """Return the parts of the message: tensors in the field `number`, and their data in `raw_number` if `raw` is set.
-
-    Raise InvalidInput for values that protobuf cannot represent: lone surrogates, and integers over 64 bits.
+    A tensor of FP16 or BF16 makes the whole message raw. If `without_copies` is False, protobuf
+    serializes the whole message. Raise InvalidInput if protobuf cannot represent a value.
     """
     try:
-        parts: list[Buffer] = [message_head(envelope.model_name, envelope.model_version)]
-        blobs: list[Buffer] = []
-        if envelope.id or envelope.parameters:
-            parts.append(
-                serialize_parameters(ModelInferRequest(id=envelope.id), envelope.parameters)
-            )
-        raw = raw or any(datatype_of(tensor.datatype).contents_field is None for tensor in tensors)
-        for tensor in tensors:
-            head, datatype = (
-                tensor_head(tensor.name, tensor.datatype, tensor.data.shape),
-                datatype_of(tensor.datatype),
-            )
-            if tensor.parameters:
-                head += serialize_parameters(InferInputTensor(), tensor.parameters)
-            try:
-                array = tensor.wire_data(is_binary=True)
-                if raw:
-                    parts += encode_field(number, head)
-                    blobs += encode_field(raw_number, to_bytes(array, datatype))
-                else:
-                    parts += encode_field(
-                        number, head, *encode_field(CONTENTS, *to_contents(array, datatype))
-                    )
-            except InvalidInput as error:
-                raise error.about(tensor.kind, tensor.name) from None
-        return parts + blobs
+        parts = _message_parts(response, response.outputs, _RESPONSE_FIELDS, raw=raw)
     except (TypeError, ValueError) as error:
-        raise cannot_represent(error) from None
+        raise _unrepresentable(error) from None
+    body = b"".join(parts)
+    if not without_copies:
+        body = ModelInferResponse.FromString(body).SerializeToString()
+    return body
 
 
-def cannot_represent(error: Exception) -> InvalidInput:
-    """Return the error for a value that protobuf rejects: a lone surrogate, or an integer over 64 bits."""
+def _unrepresentable(error: Exception) -> InvalidInput:
+    """Return the error for a value that protobuf rejects.
+
+    For example, protobuf raises UnicodeEncodeError, a ValueError, for a text with a lone surrogate,
+    and ValueError for an integer over 64 bits.
+    """
     return InvalidInput("protobuf cannot represent a value", got=str(error))
 
 
-def to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
-    """Return the parts of the InferTensorContents message. Raise NoBinaryForm for None."""
+def _message_parts(
+    message: InferenceRequest | InferenceResponse,
+    tensors: Sequence[Tensor],
+    fields: _TensorFields,
+    raw: bool,
+) -> list[Buffer]:
+    """Return the serialized message in parts, with all raw contents after the tensors.
+
+    Raise TypeError or ValueError if protobuf rejects a value.
+    """
+    parts: list[Buffer] = [_message_head(message.model_name, message.model_version)]
+    if message.id or message.parameters:
+        parts.append(_serialize(ModelInferRequest(id=message.id), message.parameters))
+
+    is_raw = raw or any(tensor.datatype in _RAW_ONLY_DATATYPES for tensor in tensors)
+    raw_contents: list[Buffer] = []
+    for tensor in tensors:
+        datatype = datatype_of(tensor.datatype)
+        head = _tensor_head(tensor.name, tensor.datatype, tensor.data.shape)
+        if tensor.parameters:
+            head += _serialize(_TensorMessage(), tensor.parameters)
+        try:
+            array = tensor.wire_data(is_binary=True)
+            if is_raw:
+                parts += encode_field(fields.tensors, head)
+                raw_contents += encode_field(fields.raw_contents, to_bytes(array, datatype))
+            else:
+                contents = encode_field(_CONTENTS_NUMBER, *_to_contents(array, datatype))
+                parts += encode_field(fields.tensors, head, *contents)
+        except InvalidInput as error:
+            raise error.about(tensor.kind, tensor.name) from None
+    return parts + raw_contents
+
+
+def _to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
+    """Return a serialized InferTensorContents message in parts. Raise NoBinaryForm for None."""
+    field_name = str(datatype.contents_field)
     if not array.size:
         return ()
-    if datatype.contents_field in PACKED:
-        return encode_field(PACKED[datatype.contents_field], to_bytes(array, datatype))
+    if field_name in _PACKED_NUMBERS:
+        return encode_field(_PACKED_NUMBERS[field_name], to_bytes(array, datatype))
+
     elements = array.ravel().tolist()
     if datatype.is_text:
         elements = as_bytes(elements)
         if None in elements:
             raise NoBinaryForm
-    return (InferTensorContents(**{str(datatype.contents_field): elements}).SerializeToString(),)
+    return (InferTensorContents(**{field_name: elements}).SerializeToString(),)
 
 
 @lru_cache(16)
-def message_head(name: str | None, version: str | None) -> bytes:
+def _message_head(name: str | None, version: str | None) -> bytes:
     """Return the serialized name and version of the model, which most messages share."""
     head: bytes = ModelInferRequest(model_name=name, model_version=version).SerializeToString()
     return head
 
 
 @lru_cache(1024)
-def tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
-    """Return the serialized tensor without contents and parameters."""
-    head: bytes = InferInputTensor(name=name, datatype=datatype, shape=shape).SerializeToString()
+def _tensor_head(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    """Return a serialized tensor without contents and parameters."""
+    head: bytes = _TensorMessage(name=name, datatype=datatype, shape=shape).SerializeToString()
     return head
 
 
-def serialize_parameters(message: Any, values: Mapping[str, Any]) -> bytes:
-    """Return the serialized message with the parameters. A parser merges it with the fields before it."""
-    write_parameters(message.parameters, values)
-    merged: bytes = message.SerializeToString()
-    return merged
-
-
-def read_parameters(parameters: Mapping[str, Any]) -> Parameters:
-    """Return the values by name, without parameters that have no value or one of an unknown kind (R17)."""
-    values = Parameters()
-    if not parameters:  # the common case, for which items() is slower
-        return values
-    for name, parameter in parameters.items():
-        if choice := parameter.WhichOneof("parameter_choice"):
-            values[name] = getattr(parameter, choice)
-    return values
+def _serialize(message: Any, parameters: Mapping[str, Any]) -> bytes:
+    """Add the parameters to a message, and return it in serialized form."""
+    write_parameters(message.parameters, parameters)
+    body: bytes = message.SerializeToString()
+    return body
 
 
 def write_parameters(parameters: Any, values: Mapping[str, Any]) -> None:
+    """Add `values` to a map of InferParameter messages, without those that are None (R17).
+
+    Raise InvalidInput if the type of a value is invalid, and TypeError or ValueError if protobuf
+    cannot represent it.
+    """
     for name, value in values.items():
-        if isinstance(value, bool):
+        if isinstance(value, bool):  # before int, its base class
             parameters[name].bool_param = value
         elif isinstance(value, int):
-            setattr(parameters[name], "int64_param" if value < 2**63 else "uint64_param", value)
+            if value < 2**63:
+                parameters[name].int64_param = value
+            else:
+                parameters[name].uint64_param = value
         elif isinstance(value, float):
             parameters[name].double_param = value
         elif isinstance(value, str):

@@ -1,7 +1,10 @@
 """Messages and service of protos/open_inference_grpc.proto, in a separate descriptor pool.
 
-The default pool rejects duplicate names, and tritonclient, KServe and others also define `inference.*`. A model that
-uses one of these clients loads both definitions into its process.
+The default pool rejects duplicate names, and tritonclient, KServe and others also define
+`inference.*`. A model that uses one of these clients loads both definitions into its process.
+
+protobuf creates the classes of the messages from the descriptors. They are attributes of this
+module, so `from grpc_service.messages import ModelInferRequest` works without generated code.
 """
 
 from pathlib import Path
@@ -15,7 +18,8 @@ SERVICE_NAME = "inference.GRPCInferenceService"
 DESCRIPTOR = Path(__file__).with_name("open_inference_grpc.binpb")
 
 
-def load_pool() -> DescriptorPool:
+def _load_pool() -> DescriptorPool:
+    """Return the pool with the compiled proto, which the build of the package creates."""
     if not DESCRIPTOR.exists():
         raise ImportError(
             f"{DESCRIPTOR.name}: file not found. Run pip install -e . in the root of the project."
@@ -26,7 +30,7 @@ def load_pool() -> DescriptorPool:
     return pool
 
 
-POOL = load_pool()
+POOL = _load_pool()
 SERVICE = POOL.FindServiceByName(SERVICE_NAME)
 
 
@@ -42,7 +46,7 @@ def field_number(message_class: Any, field: str) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class of a message, so that messages are attributes of this module."""
+    """Return the class of the message `name`, as an attribute of this module."""
     try:
         return message(name)
     except KeyError:
