@@ -56,7 +56,7 @@ def is_supported() -> bool:
         is_named = _server._unary_request(None, None, None).__name__ == GET_REQUEST
         has_state = vars(_server._RPCState()).keys() >= STATE
         return signatures == SIGNATURES and all((*others, is_named, has_state))
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, ValueError):
         return False
 
 

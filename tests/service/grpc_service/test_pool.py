@@ -98,6 +98,8 @@ def test_arguments_are_released_after_call() -> None:
         "del _server._status",
         "del _server._RECEIVE_MESSAGE_TOKEN",
         "_server._abort = lambda state, code: None",
+        "_server._status = dict",  # has no signature
+        "_server.cygrpc = object()",
         "_server._RPCState = object",
         "_server._unary_request = lambda rpc_event: None",
     ],
