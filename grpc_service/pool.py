@@ -1,11 +1,73 @@
-"""Thread pool for gRPC calls.
+"""Thread pool for grpcio's server, which gives a call a thread when its message is complete.
 
-grpcio assigns a thread to a call before the message arrives. This pool assigns it when the message is complete, so
-slow clients do not block threads. Small calls also take a third less time. Only this module uses private names of
-grpcio. If a release lacks them, concurrent.futures.ThreadPoolExecutor replaces the pool.
+grpcio itself gives a call a thread when its headers arrive. The thread asks for the message, and
+sleeps until it is complete. Thus, a client that sends slowly occupies a thread, and each call wakes
+a thread twice. This pool asks for the message first:
 
-Only grpcio limits incomplete messages and unread responses: to 1,000 calls per connection and MAX_REQUEST_BYTES per
-message.
+    grpcio    headers → thread: ask for the message, sleep, handle the call
+    here      headers → ask for the message → message → thread: handle the call
+
+The invariant: a thread of the pool never waits for a client. A streaming call does, so it has a
+thread of its own, which is not in the pool. Only grpcio limits the calls whose message is
+incomplete and the responses that are not read: to 1,000 calls per connection, and MAX_REQUEST_BYTES
+per message.
+
+grpcio has no interface for this. The pool works with private functions and objects of its module
+`grpc/_server.py`, which are explained below. No other module does. IS_SUPPORTED tells whether the
+installed release has them. If not, the pool is a ThreadPoolExecutor: the service works, but
+slow clients occupy threads, and each call takes longer.
+
+The lines below are those of grpcio 1.85. Those of 1.66 do the same.
+
+One thread of grpcio, the event thread, receives all events of the server: headers, messages and
+ends of calls. For the headers of a unary call, it locks `state.condition` and submits the call:
+
+    return thread_pool.submit(                              # in _handle_unary_unary()
+        state.context.run,
+        _unary_response_in_pool,
+        rpc_event,
+        state,
+        method_handler.unary_unary,
+        unary_request,
+        method_handler.request_deserializer,
+        method_handler.response_serializer,
+    )
+
+SubmittedCall has names for these arguments. In the thread, `_unary_response_in_pool()` first calls
+`unary_request()`, which waits for the message:
+
+    with state.condition:                                   # in _unary_request()
+        if not _is_rpc_state_active(state):
+            return None
+        rpc_event.call.start_server_batch(
+            (cygrpc.ReceiveMessageOperation(_EMPTY_FLAGS),),
+            _receive_message(state, rpc_event.call, request_deserializer),
+        )
+        state.due.add(_RECEIVE_MESSAGE_TOKEN)
+        while True:
+            state.condition.wait()
+
+`_receive_message()` returns a callback. The event thread calls it when the operation is complete.
+The callback stores the message in `state.request`, which remains None if there is none, and removes
+the token from `state.due`, the set of operations that are not complete.
+
+Pool._receive() replaces these lines, except for the loop. It starts the operation with a callback
+of its own, which calls that of grpcio and queues the call.
+
+Next, `_unary_response_in_pool()` calls the handler and sends the response. `_status()` does not
+wait until the client has read it:
+
+    response, proceed = _call_behavior(                     # in _unary_response_in_pool()
+        rpc_event, state, behavior, argument, request_deserializer
+    )
+    if proceed:
+        serialized_response = _serialize_response(
+            rpc_event, state, response, response_serializer
+        )
+        if serialized_response is not None:
+            _status(rpc_event, state, serialized_response)
+
+run_handler() replaces these lines if the handler returns bytes, as those of this service do.
 """
 
 import inspect
@@ -14,7 +76,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     from grpc import _server
@@ -23,48 +85,67 @@ except ImportError:
 
 # Streaming calls, such as those of reflection. Each uses one thread until it ends.
 MAX_STREAMS = 256
-# Private functions of grpcio with their parameters, and attributes of its _RPCState.
-SIGNATURES = {
-    "_Context": "rpc_event state request_deserializer",
-    "_abort": "state call code details",
-    "_is_rpc_state_active": "state",
-    "_receive_message": "state call request_deserializer",
-    "_status": "rpc_event state serialized_response",
-    "_unary_request": "rpc_event state request_deserializer",
-    "_unary_response_in_pool": "rpc_event state behavior argument_thunk request_deserializer response_serializer",
+
+# The private functions of grpcio that this module uses or replaces, with their parameters.
+_PARAMETERS = {
+    "_Context": ["rpc_event", "state", "request_deserializer"],
+    "_abort": ["state", "call", "code", "details"],
+    "_is_rpc_state_active": ["state"],
+    "_receive_message": ["state", "call", "request_deserializer"],
+    "_status": ["rpc_event", "state", "serialized_response"],
+    "_unary_request": ["rpc_event", "state", "request_deserializer"],
+    "_unary_response_in_pool": [
+        "rpc_event",
+        "state",
+        "behavior",
+        "argument_thunk",
+        "request_deserializer",
+        "response_serializer",
+    ],
 }
-STATE = {"aborted", "condition", "due", "request"}
-GET_REQUEST = "unary_request"  # the function that waits for the message of a unary call
-CALL_ARGUMENTS = 7  # number of arguments for a call: grpcio's response function and its arguments
+# The attributes of its _RPCState.
+_STATE_ATTRIBUTES = {"aborted", "condition", "due", "request"}
+# The function that `_unary_request()` returns. A call with a stream of requests has another one.
+_GET_UNARY_REQUEST = "unary_request"
 
 logger = logging.getLogger(__name__)
 
 
 def is_supported() -> bool:
-    """Return True if grpcio has the private names that this module uses."""
+    """Return True if the installed grpcio has the private names that this module uses."""
     try:
-        signatures = {
-            name: " ".join(inspect.signature(getattr(_server, name)).parameters)
-            for name in SIGNATURES
-        }
-        core = _server.cygrpc
-        others = (
-            _server._RECEIVE_MESSAGE_TOKEN,
-            core.ReceiveMessageOperation,
-            core.StatusCode.unknown,
-        )
-        is_named = _server._unary_request(None, None, None).__name__ == GET_REQUEST
-        has_state = vars(_server._RPCState()).keys() >= STATE
-        return signatures == SIGNATURES and all((*others, is_named, has_state))
+        return _has_functions() and _has_values()
     except (AttributeError, TypeError, ValueError):
         return False
+
+
+def _has_functions() -> bool:
+    for name, parameters in _PARAMETERS.items():
+        signature = inspect.signature(getattr(_server, name))
+        if list(signature.parameters) != parameters:
+            return False
+    get_request = _server._unary_request(None, None, None)
+    return bool(get_request.__name__ == _GET_UNARY_REQUEST)
+
+
+def _has_values() -> bool:
+    state = _server._RPCState()
+    return (
+        vars(state).keys() >= _STATE_ATTRIBUTES
+        and hasattr(_server, "_RECEIVE_MESSAGE_TOKEN")
+        and hasattr(_server.cygrpc, "ReceiveMessageOperation")
+        and hasattr(_server.cygrpc.StatusCode, "unknown")
+    )
 
 
 IS_SUPPORTED = is_supported()
 
 
 def create_pool(threads: int, is_custom: bool = True) -> Executor:
-    """Return a Pool, or a ThreadPoolExecutor if `is_custom` is false or the release of grpcio is not supported."""
+    """Return a Pool, or a ThreadPoolExecutor if the release of grpcio is not supported.
+
+    `is_custom` is False if the operator has disabled this optimization.
+    """
     if is_custom and IS_SUPPORTED:
         return Pool(threads)
     if is_custom:
@@ -74,115 +155,179 @@ def create_pool(threads: int, is_custom: bool = True) -> Executor:
     return ThreadPoolExecutor(threads + MAX_STREAMS, "grpc")
 
 
-class Accepted:
-    """A completed future. grpcio uses it only to count calls."""
+class SubmittedCall(NamedTuple):
+    """The arguments that grpcio submits for a call, in its order.
 
-    def add_done_callback(self, call: Callable[[Any], Any]) -> None:
-        call(self)
+    - respond: grpcio's function for the call. The other fields are its arguments.
+    - event: the event of the call's headers. `event.call` is the call in grpcio's C core.
+    - state: the _RPCState of the call. `state.condition` guards it.
+    - handler: takes the request and a ServicerContext.
+    - get_request: waits for the message of a unary call. For other calls, returns an iterator.
+    - deserialize, serialize: the functions of the handler, or None for bytes.
+    """
+
+    respond: Callable[..., None]
+    event: Any
+    state: Any
+    handler: Callable[[Any, Any], Any]
+    get_request: Callable[[], Any]
+    deserialize: Callable[[bytes], Any] | None
+    serialize: Callable[[Any], bytes] | None
+
+    def is_unary(self) -> bool:
+        """Return True if both the request and the response are single messages."""
+        return (
+            self.respond is _server._unary_response_in_pool
+            and self.get_request.__name__ == _GET_UNARY_REQUEST
+        )
 
 
-ACCEPTED = Accepted()
+_NUMBER_OF_ARGUMENTS = len(SubmittedCall._fields)
+
+
+class AcceptedCall:
+    """The future of a submitted call, which is always done. grpcio only counts calls with it."""
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        callback(self)
+
+
+_ACCEPTED_CALL = AcceptedCall()
 
 
 class Pool(Executor):
-    """Runs submitted calls in order, in at most `threads` daemon threads, which start on demand."""
+    """Runs calls in the order in which their messages are complete, in at most `threads` threads.
+
+    The threads start on demand. They are daemon threads, so a handler that does not return does not
+    prevent the exit of the process.
+    """
 
     def __init__(self, threads: int):
-        self._threads = threads
-        self._ready: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
-        self._submitted = 0
-        self._done: list[int] = []  # completed calls by thread, which needs no lock
-        self._streams: set[int] = set()
+        self._max_threads = threads
+        self._queue: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        # Each counter has one writer, so they need no lock: the event thread writes the first one,
+        # and each thread of the pool writes its element of the second one.
+        self._queued_calls = 0
+        self._completed_calls: list[int] = []
+        self._free_streams = threading.Semaphore(MAX_STREAMS)
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
-        """Schedule the call. Only grpcio's event thread calls this method."""
-        if len(arguments) != CALL_ARGUMENTS:
-            self._put(run, arguments)
-        elif (
-            arguments[0] is _server._unary_response_in_pool and arguments[4].__name__ == GET_REQUEST
-        ):
-            self._receive(run, arguments)
+        """Schedule run(*arguments). Only grpcio's event thread calls this method.
+
+        For a call, `run` is `state.context.run`, which sets the context variables of the call.
+        """
+        if len(arguments) != _NUMBER_OF_ARGUMENTS:
+            self._put(run, arguments)  # any other function, as in all executors
+            return _ACCEPTED_CALL
+        call = SubmittedCall._make(arguments)
+        if call.is_unary():
+            self._receive(run, call)
         else:
-            self._stream(run, arguments)
-        return ACCEPTED
+            self._start_stream(run, call)
+        return _ACCEPTED_CALL
 
-    def _receive(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Start to receive the message. grpcio does this in the thread of the call, and blocks it."""
-        respond, event, state, behavior, wait, read, write = arguments
-        receive = _server._receive_message(state, event.call, read)
+    def _receive(self, run: Callable[..., Any], call: SubmittedCall) -> None:
+        """Start to receive the message of a unary call. Queue the call when it is complete."""
+        state = call.state
+        core_call = call.event.call
+        store_message = _server._receive_message(state, core_call, call.deserialize)
 
-        def received(message: Any) -> Any:
-            """Queue the call. grpcio's event thread also calls this if the call ended without a message."""
-            finished = receive(message)
-            request, state.request = state.request, None
-            if request is None or write:
-                get = wait if request is None else lambda: request
-                self._put(run, (respond, event, state, behavior, get, read, write))
+        def on_message(event: Any) -> Any:
+            """Store the message, and queue the call. The event thread uses the result."""
+            result = store_message(event)
+            request = state.request
+            if request is None:
+                # The client has sent no message or a malformed one, or has canceled the call.
+                # grpcio's function fails a call that has not ended: it asks for the message again,
+                # and gets none at once.
+                self._put(run, call)
+                return result
+
+            state.request = None
+            if call.serialize is None:
+                self._put(run, (run_handler, call, request))
             else:
-                self._put(run, (run_handler, event, state, behavior, request, read))
-            return finished
+                self._put(run, call._replace(get_request=lambda: request))
+            return result
 
         with state.condition:
             if _server._is_rpc_state_active(state):
-                event.call.start_server_batch(
-                    (_server.cygrpc.ReceiveMessageOperation(0),), received
-                )
+                operation = _server.cygrpc.ReceiveMessageOperation(0)
+                core_call.start_server_batch((operation,), on_message)
                 state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Queue the call. Start a thread if none is idle."""
-        index = len(self._done)
-        if index < self._threads and self._submitted - sum(self._done) >= index:
-            self._done.append(0)
-            if not self._start(lambda: self._run(index), f"grpc_{index}"):
-                self._done.pop()
-        self._submitted += 1
-        self._ready.put((run, arguments))
+        """Queue run(*arguments). Start a thread if none is idle."""
+        threads = len(self._completed_calls)
+        if threads < self._max_threads:
+            unfinished_calls = self._queued_calls - sum(self._completed_calls)
+            if unfinished_calls >= threads:
+                self._add_thread(index=threads)
+        self._queued_calls += 1
+        self._queue.put((run, arguments))
 
-    def _start(self, target: Callable[[], None], name: str) -> bool:
-        try:
-            threading.Thread(target=target, name=name, daemon=True).start()
-        except (
-            RuntimeError
-        ) as error:  # limit of the system. An exception would end grpcio's event thread
-            logger.error("Cannot start a thread for gRPC: %s", error)
-            return False
-        return True
+    def _add_thread(self, index: int) -> None:
+        self._completed_calls.append(0)
+        if not _start_thread(lambda: self._run_calls(index), f"grpc_{index}"):
+            self._completed_calls.pop()
 
-    def _run(self, index: int) -> None:
+    def _run_calls(self, index: int) -> None:
+        """Run calls forever, as the thread with this index."""
         while True:
-            run, arguments = self._ready.get()
+            run, arguments = self._queue.get()
             try:
                 run(*arguments)
             except BaseException:  # keep the thread for other calls
                 logger.exception("A gRPC call failed")
             del run, arguments  # release the request before the next call arrives
-            self._done[index] += 1
+            self._completed_calls[index] += 1
 
-    def _stream(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Run the call in a separate thread. Cancel it if MAX_STREAMS are running or no thread can start."""
-        call = arguments[1].call
+    def _start_stream(self, run: Callable[..., Any], call: SubmittedCall) -> None:
+        """Run a streaming call in a thread of its own, or cancel it if this is not possible."""
 
-        def finish() -> None:
+        def run_stream() -> None:
             try:
-                run(*arguments)
+                run(*call)
             finally:
-                self._streams.discard(id(call))
+                self._free_streams.release()
 
-        self._streams.add(id(call))
-        if len(self._streams) > MAX_STREAMS or not self._start(finish, "grpc_stream"):
-            self._streams.discard(id(call))
-            call.cancel()
+        if not self._free_streams.acquire(blocking=False):
+            call.event.call.cancel()
+        elif not _start_thread(run_stream, "grpc_stream"):
+            self._free_streams.release()
+            call.event.call.cancel()
 
 
-def run_handler(event: Any, state: Any, behavior: Any, request: Any, read: Any) -> None:
-    """Call a handler and send its response, without features of grpcio's function that cost 10 % more time."""
+def _start_thread(target: Callable[[], None], name: str) -> bool:
+    """Start a daemon thread. Return False if the system has too many threads.
+
+    An exception would end the event thread, and with it the server.
+    """
     try:
-        response = behavior(request, _server._Context(event, state, read))
+        threading.Thread(target=target, name=name, daemon=True).start()
+    except RuntimeError as error:
+        logger.error("Cannot start a thread for gRPC: %s", error)
+        return False
+    return True
+
+
+def run_handler(call: SubmittedCall, request: Any) -> None:
+    """Call a handler that returns bytes, and send the response.
+
+    grpcio's functions also import a module, enter a context manager and set the context of the
+    observability plugin, which takes 10 % of the time of a call.
+    """
+    state = call.state
+    try:
+        context = _server._Context(call.event, state, call.deserialize)
+        response = call.handler(request, context)
     except Exception:
+        # context.abort() raises an exception, after it has set `aborted` and the status of the
+        # call. _abort() sends this status. Otherwise, it sends the status below.
         if not state.aborted:
             logger.exception("A gRPC call failed")
+        unknown = _server.cygrpc.StatusCode.unknown
         with state.condition:
-            _server._abort(state, event.call, _server.cygrpc.StatusCode.unknown, b"the call failed")
+            _server._abort(state, call.event.call, unknown, b"the call failed")
         return
-    _server._status(event, state, response)
+    _server._status(call.event, state, response)

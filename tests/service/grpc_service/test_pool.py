@@ -54,9 +54,11 @@ def test_failed_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_failed_start_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no thread can be started, the existing ones run the calls, and more are started as soon as possible."""
-    threads, start = Pool(4), threading.Thread.start
-    done, meeting = Queue[int](), threading.Barrier(2)
+    """If no thread can be started, the others run the calls, and more are started when possible."""
+    threads = Pool(4)
+    start = threading.Thread.start
+    done: Queue[int] = Queue()
+    meeting = threading.Barrier(2)
     threads.submit(done.put, 0)
     assert done.get(timeout=SECONDS) == 0
 
@@ -64,12 +66,14 @@ def test_failed_start_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", fail_to_start)
+
     gate = threading.Event()
     threads.submit(gate.wait, SECONDS)
     for index in range(1, 4):
         threads.submit(done.put, index)
     gate.set()
     assert [done.get(timeout=SECONDS) for _ in range(3)] == [1, 2, 3]
+
     monkeypatch.setattr(threading.Thread, "start", start)
     for _ in range(2):
         threads.submit(lambda: done.put(meeting.wait(SECONDS)))
@@ -82,14 +86,17 @@ def test_arguments_are_released_after_call() -> None:
     class Body:
         pass
 
-    body, done = Body(), threading.Event()
-    gone = threading.Event()
-    weakref.finalize(body, gone.set)
-    Pool(1).submit(lambda body: done.set(), body)
+    body = Body()
+    is_done = threading.Event()
+    is_released = threading.Event()
+    weakref.finalize(body, is_released.set)
+
+    Pool(1).submit(lambda body: is_done.set(), body)
     del body
-    assert done.wait(SECONDS)
+
+    assert is_done.wait(SECONDS)
     gc.collect()
-    assert gone.wait(SECONDS)
+    assert is_released.wait(SECONDS)
 
 
 @pytest.mark.parametrize(
