@@ -49,11 +49,11 @@ class InferenceServicer:
         return response
 
     def ModelInfer(self, body: bytes, call: Call) -> bytes:  # noqa: N802
-        message, raws = converters.parse_request(body, self._without_copies)
+        message, raw_contents = converters.parse_request(body, self._without_copies)
         self._service.pipeline.admit(message.model_name, message.model_version)
-        request = converters.read_request(message, raws)
-        is_raw = bool(raws) or not message.inputs
-        del body, message, raws  # release a large request before predict() runs
+        request = converters.read_request(message, raw_contents)
+        is_raw = bool(raw_contents) or not message.inputs
+        del body, message, raw_contents  # release a large request before predict() runs
         response = self._service.pipeline.infer(request, call)
         return converters.write_response(response, is_raw, self._without_copies)
 
