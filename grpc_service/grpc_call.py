@@ -40,31 +40,27 @@ class GrpcCall(Call):
             request_id=metadata.get(REQUEST_ID),
             traceparent=metadata.get("traceparent", ""),
             tracestate=metadata.get("tracestate", ""),
+            transport=context,
         )
         self.method = method
-        self._context: Any = context
         self.set_trailing_metadata()
 
     @cached_property
     def headers(self) -> Headers:  # type: ignore[override]
         headers = Headers()
-        headers.data.update(self._context.invocation_metadata())
+        headers.data.update(self._transport.invocation_metadata())
         return headers
 
     @cached_property
     def client_address(self) -> str:  # type: ignore[override]
         """The IP address in grpcio's `ipv4:127.0.0.1:8081` or `ipv6:%5B::1%5D:8081`."""
-        return unquote(self._context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+        return unquote(self._transport.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
 
     def set_trailing_metadata(self, *more: tuple[str, str]) -> None:
         """Set the trailing metadata: the id, the headers of predict(), and `more`."""
-        self._context.set_trailing_metadata(
+        self._transport.set_trailing_metadata(
             ((REQUEST_ID, self.id), *self.response_headers.items(), *more)
         )
-
-    def end(self) -> None:
-        """Release grpcio's context, which observers do not need."""
-        self._context = None
 
     def span_name(self) -> str:
         return f"{messages.SERVICE_NAME}/{self.method}"
@@ -83,10 +79,10 @@ class GrpcCall(Call):
         return {"grpc_status": self.outcome.status}
 
     def client_deadline(self) -> float:
-        seconds: float = self._context.time_remaining()
+        seconds: float = self._transport.time_remaining()
         if seconds >= threading.TIMEOUT_MAX:  # grpcio's value for a call without a deadline
             return math.inf
         return monotonic() + seconds
 
     def is_active(self) -> bool:
-        return bool(self._context.is_active())
+        return bool(self._transport.is_active())

@@ -78,15 +78,12 @@ class CallTracker:
 
     def add(self, context: grpc.ServicerContext) -> None:
         """Track a call until its end. Raise Unavailable after reject_calls()."""
+        if self._is_stopping:
+            raise errors.Unavailable("worker is shutting down", remedy="retry the call")
         self._contexts.add(context)
         is_running = context.add_callback(lambda: self._contexts.discard(context))
         if not is_running:  # it has ended, and grpcio calls no callback
             self._contexts.discard(context)
-
-    def check_accepting(self) -> None:
-        """Raise Unavailable after reject_calls()."""
-        if self._is_stopping:
-            raise errors.Unavailable("worker is shutting down", remedy="retry the call")
 
     def reject_calls(self) -> None:
         self._is_stopping = True
@@ -132,30 +129,26 @@ class Handler:
     def __call__(self, held_body: list[bytes], context: grpc.ServicerContext) -> bytes:
         call = GrpcCall(self._method.name, context)
         current_calls.set((call,))
-        self._tracker.add(context)
+        failure: Status | None = None
         try:
-            self._tracker.check_accepting()
+            self._tracker.add(context)
             call.outcome.receive(len(held_body[0]))
             body = self._run(held_body.pop(), call)
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
-            status = status_of(error, self._method)
-            call.outcome.fail(type(error), status.log_text)
-        else:
-            self._succeed(call, len(body))
-            return body
-        return abort(call, context, status=status, observer_queue=self._observer_queue)
+            failure = status_of(error, self._method)
+            call.outcome.fail(type(error), failure.log_text)
+        if failure is not None:
+            return abort(call, context, status=failure, observer_queue=self._observer_queue)
 
-    def _succeed(self, call: GrpcCall, size: int) -> None:
-        call.outcome.set_status("OK")
-        call.outcome.send(size)
+        call.outcome.succeed("OK", len(body))
         if call.response_headers:
             call.set_trailing_metadata()
         if call.is_abandoned():
             # grpcio cancels a call at its deadline, too.
             is_late = call.client_deadline() <= monotonic()
             call.outcome.set_status("DEADLINE_EXCEEDED" if is_late else "CANCELLED")
-        call.end()
         self._observer_queue.add(call)
+        return body
 
 
 def abort(
@@ -167,7 +160,6 @@ def abort(
         call.set_trailing_metadata(RETRY_AFTER)
     else:
         call.set_trailing_metadata()
-    call.end()
     observer_queue.add(call)
     raise context.abort(status.code, status.text)
 

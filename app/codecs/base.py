@@ -37,12 +37,18 @@ def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
 
 def find_input_codec(content_type: Any) -> Any:
     """Return the input codec for `content_type`. If it is unknown, raise InvalidInput with all content types."""
-    return find_codec(content_type, input_codecs, "an input or output")
+    try:
+        return input_codecs[content_type]
+    except (KeyError, TypeError):
+        raise _unknown_codec_error(content_type, input_codecs, "an input or output") from None
 
 
 def find_request_codec(content_type: Any) -> Any:
     """Return the request codec for `content_type`. If it is unknown, raise InvalidInput with all content types."""
-    return find_codec(content_type, request_codecs, "a request")
+    try:
+        return request_codecs[content_type]
+    except (KeyError, TypeError):
+        raise _unknown_codec_error(content_type, request_codecs, "a request") from None
 
 
 def check_input_content_type(content_type: Any) -> None:
@@ -55,12 +61,9 @@ def check_request_content_type(content_type: Any) -> None:
     find_request_codec(content_type)
 
 
-def find_codec(content_type: Any, codecs: dict[str, Any], level: str) -> Any:
-    try:
-        return codecs[content_type]
-    except (KeyError, TypeError):
-        expected = f"one of {', '.join(sorted(codecs))} for {level}"
-        raise InvalidInput(subject="content_type", expected=expected, got=content_type) from None
+def _unknown_codec_error(content_type: Any, codecs: dict[str, Any], level: str) -> InvalidInput:
+    expected = f"one of {', '.join(sorted(codecs))} for {level}"
+    return InvalidInput(subject="content_type", expected=expected, got=content_type)
 
 
 class InputCodec:

@@ -74,29 +74,22 @@ class Timings:
     `ended` is the end of the call in any case, `encoded` only that of a successful one.
     """
 
-    __slots__ = ("begun", "decoded", "encoded", "ended", "predicted", "started")
+    # Defaults of attributes that most calls set later, or never.
+    decoded = 0.0
+    started = 0.0
+    predicted = 0.0
+    encoded = 0.0
+    ended = 0.0
 
     def __init__(self) -> None:
         self.begun = monotonic()
-        self.decoded = 0.0
-        self.started = 0.0
-        self.predicted = 0.0
-        self.encoded = 0.0
-        self.ended = 0.0
 
     def end_decoding(self) -> None:
         self.decoded = monotonic()
 
-    def start_predict(self, time: float) -> None:
-        self.started = time
-
-    def end_predict(self, time: float) -> None:
-        self.predicted = time
-
-    def end(self, *, is_success: bool) -> None:
-        self.ended = monotonic()
-        if is_success:
-            self.encoded = self.ended
+    def record_predict(self, started: float, predicted: float) -> None:
+        self.started = started
+        self.predicted = predicted
 
     @property
     def stage_times(self) -> tuple[float, ...]:
@@ -124,20 +117,21 @@ class Outcome:
     request_bytes, response_bytes: sizes of the bodies, before compression.
     """
 
-    __slots__ = ("error_class", "error_text", "request_bytes", "response_bytes", "status")
-
-    def __init__(self) -> None:
-        self.status = ""
-        self.error_class: type[BaseException] | None = None
-        self.error_text: str | None = None
-        self.request_bytes = 0
-        self.response_bytes = 0
+    status = ""
+    error_class: type[BaseException] | None = None
+    error_text: str | None = None
+    request_bytes = 0
+    response_bytes = 0
 
     def receive(self, size: int) -> None:
         self.request_bytes = size
 
     def send(self, size: int) -> None:
         self.response_bytes = size
+
+    def succeed(self, status: str, response_bytes: int) -> None:
+        self.status = status
+        self.response_bytes = response_bytes
 
     def set_status(self, status: str) -> None:
         self.status = status
@@ -147,25 +141,16 @@ class Outcome:
         self.error_text = text
 
 
-class Trace:
+class Trace(NamedTuple):
     """The distributed trace of a call, by W3C Trace Context.
 
-    `traceparent` and `tracestate` are the client's headers, or empty. With tracing, `traceparent`
-    refers to `span`, the span of this call.
+    `traceparent` and `tracestate` are the client's headers. With tracing, `traceparent` refers to
+    `span`, the span of this service.
     """
 
-    __slots__ = ("span", "traceparent", "tracestate")
-
-    def __init__(self, traceparent: str, tracestate: str):
-        is_valid = bool(traceparent) and TRACEPARENT.fullmatch(traceparent) is not None
-        self.traceparent = traceparent if is_valid else ""
-        self.tracestate = tracestate if is_valid else ""
-        self.span: Any = None
-
-    def start(self, span: Any, traceparent: str) -> None:
-        """Enter the span of this service, to which log records and predict() refer from now on."""
-        self.span = span
-        self.traceparent = traceparent
+    traceparent: str
+    tracestate: str = ""
+    span: Any = None
 
     @property
     def trace_id(self) -> str:
@@ -176,6 +161,9 @@ class Trace:
     def span_id(self) -> str:
         """The id of the current span as hexadecimal text, or "" without a trace."""
         return self.traceparent[36:52]
+
+
+NO_TRACE = Trace(traceparent="")
 
 
 class BatchShare(NamedTuple):
@@ -211,6 +199,7 @@ class Call:
 
     protocol = ""
     # Defaults of attributes that most calls never set.
+    trace = NO_TRACE
     client_address = ""
     headers: Mapping[str, str] = _EMPTY
     response_headers: MutableMapping[str, str] = _EMPTY
@@ -225,18 +214,34 @@ class Call:
         request_id: str | None = None,
         traceparent: str = "",
         tracestate: str = "",
+        transport: Any = None,
     ):
         self.timings = Timings()
         self.operation = operation
+        # What the transport knows about the connection: a WSGI environ, or grpcio's context.
+        self._transport = transport
         if request_id and SAFE_ID.fullmatch(request_id):
             self.id = request_id
         else:
             self.id = getrandbits(128).to_bytes(16, "big").hex()  # nosec B311 - not a secret
         self.outcome = Outcome()
-        self.trace = Trace(traceparent, tracestate)
+        if traceparent and TRACEPARENT.fullmatch(traceparent):
+            self.trace = Trace(traceparent, tracestate)
+
+    def enter_span(self, span: Any, traceparent: str) -> None:
+        """Let log records and predict() refer to the span of this service from now on."""
+        self.trace = Trace(traceparent, self.trace.tracestate, span)
 
     def set_deadline(self, deadline: float) -> None:
         self.deadline = deadline
+
+    def end(self) -> None:
+        """Record the end of the call, and release the client's connection."""
+        self._transport = None
+        timings = self.timings
+        timings.ended = monotonic()
+        if self.outcome.error_class is None:
+            timings.encoded = timings.ended
 
     def client_deadline(self) -> float:
         """Return the client's deadline as a time of time.monotonic(), or math.inf."""

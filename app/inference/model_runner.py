@@ -1,4 +1,4 @@
-"""The model of a process: loading, warm-up, health, predict() and the end."""
+"""The model of a process: loading, warm-up, health, and the end."""
 
 import logging
 from collections.abc import Callable
@@ -8,11 +8,8 @@ from time import monotonic
 from typing import Any
 
 from app.config.resources import release_free_memory
-from app.inference.batching import Result
-from app.inference.call import Call
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.startup_errors import describe_error
-from app.protocol.messages import InferenceRequest
 
 LOG_SECONDS = 10.0  # interval of log messages during load()
 # Maximum wait for the end of a call of is_healthy(), which can hang.
@@ -65,9 +62,9 @@ class Repeater(Timer):
 
 
 class ModelRunner:
-    """Runs load(), predict(), is_healthy() and unload() of one predict.py, in one process.
+    """Runs load(), the warm-up, is_healthy() and unload() of one predict.py, in one process.
 
-    The state says what the model can do:
+    `model` is what load() returned. The state says what it can be used for:
 
         state       predict()  reports ready  next state
         ----------  ---------  -------------  --------------------------------------------
@@ -85,7 +82,7 @@ class ModelRunner:
     def __init__(self, adapter: ModelAdapter):
         self.load_seconds = 0.0
         self._adapter = adapter
-        self._model: Any = None
+        self.model: Any = None
         self._state = LOADING
         self._state_lock = Lock()  # load(), health check and stop() run in different threads
         self._health_check: Repeater | None = None
@@ -113,23 +110,16 @@ class ModelRunner:
             logger.info("Still loading the model after %.0f s", monotonic() - begun)
 
         with Repeater(LOG_SECONDS, log_progress):
-            self._model = self._adapter.module.load()
+            self.model = self._adapter.module.load()
         self.load_seconds = monotonic() - begun
         self._enter(WARMING_UP)
         logger.info("Loaded the model in %.1f s", self.load_seconds)
 
     def warm_up(self) -> None:
         """Warm up the model, which is ready then. Exceptions of predict.py propagate."""
-        self._adapter.warm_up(self._model)
+        self._adapter.warm_up(self.model)
         release_free_memory()
         self._enter(READY)
-
-    def predict(self, request: InferenceRequest, calls: tuple[Call, ...]) -> Result:
-        """Call predict() for a request, or for the joined request of several calls.
-
-        Raise the exceptions of ModelAdapter.predict().
-        """
-        return self._adapter.predict(self._model, request, calls)
 
     def start_health_check(self, seconds: float, report: Callable[[bool], None]) -> None:
         """Call is_healthy(), if it is defined, every `seconds`, if that is not 0.
@@ -159,7 +149,7 @@ class ModelRunner:
         unload = self._adapter.module.unload
         if was_ready and unload is not None:
             try:
-                unload(self._model)
+                unload(self.model)
             except BaseException:  # includes SystemExit and panics of Rust extensions
                 logger.exception("unload() raised an exception")
 
@@ -185,7 +175,7 @@ class ModelRunner:
     def _health_problem(self, is_healthy: Callable[[Any], Any]) -> str:
         """Call is_healthy(). Return the reason why the model is unhealthy, or ""."""
         try:
-            result = is_healthy(self._model)
+            result = is_healthy(self.model)
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             return describe_error(error)
         if result:

@@ -1,6 +1,8 @@
 """The steps from a decoded request to its response, for both transports."""
 
 import logging
+import math
+from contextlib import nullcontext
 from dataclasses import replace
 from random import random
 from typing import Any
@@ -86,8 +88,12 @@ class InferencePipeline:
             self._sample(request, call, served)
         if not self._runner.accepts_requests:
             raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
-        output_names = requested_outputs(request, self._adapter.outputs)
-        call.set_deadline(self._deadline_of(request, call))
+        output_names = []
+        if request.outputs:
+            output_names = requested_outputs(request, self._adapter.outputs)
+        deadline = self._deadline_of(request, call)
+        if deadline < math.inf:
+            call.set_deadline(deadline)
         if request.parameters:
             self._warn_of_ignored_parameters(request.parameters)
         if self._settings.max_batch_size > 1:
@@ -96,8 +102,11 @@ class InferencePipeline:
 
         outputs, parameters = self.scheduler.run(request, call, self._predict)
 
+        selected = list(outputs.values())
+        if output_names:
+            selected = [outputs[name] for name in output_names]
         response = InferenceResponse(
-            [outputs[name] for name in output_names or outputs],
+            selected,
             served.name,
             served.version,
             request.id,
@@ -112,16 +121,17 @@ class InferencePipeline:
 
         The scheduler calls this in the thread of the first call's request.
         """
-        if self._spans is None:
-            return self._predict_in_time(request, calls)
-        with self._spans.predict_span(calls):
-            return self._predict_in_time(request, calls)
+        if self._spans is None and self._time_limit is None:  # most services: no further layer
+            return self._adapter.predict(self._runner.model, request, calls)
 
-    def _predict_in_time(self, request: InferenceRequest, calls: tuple[Call, ...]) -> Result:
-        if self._time_limit is None:
-            return self._runner.predict(request, calls)
-        result: Result = self._time_limit.run(self._runner.predict, request, calls)
-        return result
+        span = nullcontext() if self._spans is None else self._spans.predict_span(calls)
+        with span:
+            if self._time_limit is None:
+                return self._adapter.predict(self._runner.model, request, calls)
+            result: Result = self._time_limit.run(
+                self._adapter.predict, self._runner.model, request, calls
+            )
+            return result
 
     def _sample(self, request: InferenceRequest, call: Call, served: ModelMetadata) -> None:
         """Keep a copy of CAPTURE_SAMPLE_RATE of the requests, because predict() may change data."""

@@ -105,9 +105,9 @@ class ModelAdapter:
             for call in calls:
                 if call.response_parameters:
                     call.set_response_parameters(to_builtin(dict(call.response_parameters)))
-            requested = {
-                output.name: output.parameters.get("content_type") for output in request.outputs
-            }
+            requested: dict[str, Any] = {}
+            for output in request.outputs:
+                requested[output.name] = output.parameters.get("content_type")
             return match_outputs(values, self.outputs, requested), parameters
         except ModelError as error:
             logger.error("%s", error.log_text())

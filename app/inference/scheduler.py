@@ -255,7 +255,13 @@ class Scheduler:
             key = batch_key(request)
 
         # Most requests share no call and find a free slot. They need no ticket.
-        if key is None and self._take_free_slot():
+        has_slot = False
+        if key is None:
+            with self._lock:
+                has_slot = self._free_slots > 0
+                if has_slot:
+                    self._free_slots -= 1
+        if has_slot:
             try:
                 return self._call_alone(request, call, predict)
             finally:
@@ -274,14 +280,6 @@ class Scheduler:
     def record_duration(self, seconds: float) -> None:
         """Update the average duration of predict()."""
         self._average_seconds += AVERAGE_WEIGHT * (seconds - self._average_seconds)
-
-    def _take_free_slot(self) -> bool:
-        """Take a slot and return True, or return False if none is free."""
-        with self._lock:
-            if not self._free_slots:
-                return False
-            self._free_slots -= 1
-            return True
 
     # The methods from here to _leave() need the lock.
 
@@ -417,7 +415,6 @@ class Scheduler:
         if self._average_seconds >= SHORT_PREDICT_SECONDS:
             call.release_thread()
         started = monotonic()
-        call.timings.start_predict(started)
         is_measured = True
         try:
             return predict(request, (call,))
@@ -425,8 +422,11 @@ class Scheduler:
             is_measured = False
             raise
         finally:
+            ended = 0.0
             if is_measured:
-                self._record((call,), started)
+                ended = monotonic()
+                self.record_duration(ended - started)
+            call.timings.record_predict(started, ended)
 
     def _call_together(self, tickets: list[Ticket], predict: Predict) -> BaseException | None:
         """Call `predict` once for the tickets of a batch, and measure it.
@@ -437,8 +437,6 @@ class Scheduler:
         calls = tuple(ticket.call for ticket in tickets)
         _share_batch(tickets)
         started = monotonic()
-        for call in calls:
-            call.timings.start_predict(started)
 
         token = current_calls.set(calls)  # log records of predict() contain the ids of all requests
         error: BaseException | None = None
@@ -454,16 +452,13 @@ class Scheduler:
         finally:
             current_calls.reset(token)
 
+        ended = 0.0
         if not isinstance(error, NOT_MEASURED):
-            self._record(calls, started)
-        return error
-
-    def _record(self, calls: tuple[Call, ...], started: float) -> None:
-        """Record the end of a call of predict()."""
-        ended = monotonic()
-        self.record_duration(ended - started)
+            ended = monotonic()
+            self.record_duration(ended - started)
         for call in calls:
-            call.timings.end_predict(ended)
+            call.timings.record_predict(started, ended)
+        return error
 
     def _release_slot(self) -> None:
         """Give the slot to the first waiting ticket whose client is connected, or free it."""

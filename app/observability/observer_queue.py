@@ -45,7 +45,7 @@ class ObserverQueue:
 
     def add(self, call: Call) -> None:
         """Record the end of a call."""
-        call.timings.end(is_success=call.outcome.error_class is None)
+        call.end()
         self._calls.append(call)
         if not self._has_thread:
             self.flush()

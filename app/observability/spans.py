@@ -86,7 +86,7 @@ class Spans:
         )
         context = span.get_span_context()
         ids = f"{context.trace_id:032x}-{context.span_id:016x}"
-        call.trace.start(span, traceparent=f"00-{ids}-{context.trace_flags:02x}")
+        call.enter_span(span, traceparent=f"00-{ids}-{context.trace_flags:02x}")
 
     def _end_span(self, call: Call) -> None:
         if call.trace.span is None:  # the call was rejected before predict()

@@ -76,7 +76,6 @@ class CallMiddleware:
         length = environ.get("CONTENT_LENGTH") or ""
         if not call.outcome.request_bytes and length.isdigit():  # a body that was not read
             call.outcome.receive(int(length))
-        call.end()
         current_calls.set(())  # the thread also handles other requests
         self._observer_queue.add(call)
 

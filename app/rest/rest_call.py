@@ -29,19 +29,17 @@ class RestCall(Call):
             request_id=get("HTTP_X_REQUEST_ID"),
             traceparent=get("HTTP_TRACEPARENT", ""),
             tracestate=get("HTTP_TRACESTATE", ""),
+            transport=environ,
         )
         self.route = ""
         self.path = _decode_path(get("PATH_INFO", ""))
         self.method = get("REQUEST_METHOD", "")
         self.client_address = get("REMOTE_ADDR", "")
-        # A socket, or a connection of app.server, which can also release its thread.
-        self._connection: Any = get("gunicorn.socket")
-        self._environ: Any = environ
 
     @cached_property
     def headers(self) -> Headers:  # type: ignore[override]
         headers = Headers()
-        for key, value in self._environ.items():
+        for key, value in self._transport.items():
             if key.startswith("HTTP_") or key in ("CONTENT_TYPE", "CONTENT_LENGTH"):
                 name = key.removeprefix("HTTP_").replace("_", "-").lower()
                 headers.data[name] = value
@@ -51,11 +49,6 @@ class RestCall(Call):
         """Record the operation and the route, when they are known."""
         self.operation = operation
         self.route = route
-
-    def end(self) -> None:
-        """Release the connection and the environ, which observers do not need."""
-        self._connection = None
-        self._environ = None
 
     def span_name(self) -> str:
         return f"{self.method} {self._span_route}"
@@ -97,17 +90,24 @@ class RestCall(Call):
         is_known = bool(self.route) or self.method in HTTPMethod.__members__
         return self.method if is_known else "_OTHER"
 
+    @property
+    def _connection(self) -> Any:
+        """A socket, or a connection of app.server, or None in tests."""
+        return self._transport.get("gunicorn.socket")
+
     def is_active(self) -> bool:
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             return True
         watch = select.poll()
         try:
-            watch.register(self._connection, CLOSED)
+            watch.register(connection, CLOSED)
         except ValueError:  # the connection is closed
             return False
         return not watch.poll(0)
 
     def release_thread(self) -> None:
+        # Only connections of app.server can do this.
         release = getattr(self._connection, "release_thread", None)
         if release is not None:
             release()
