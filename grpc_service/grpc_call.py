@@ -59,7 +59,7 @@ class GrpcCall(Call):
     def set_trailing_metadata(self, *more: tuple[str, str]) -> None:
         """Set the trailing metadata: the id, the headers of predict(), and `more`."""
         self._transport.set_trailing_metadata(
-            ((REQUEST_ID, self.id), *self.response_headers.items(), *more)
+            ((REQUEST_ID, self.id), *self.additions.headers.items(), *more)
         )
 
     def span_name(self) -> str:

@@ -141,7 +141,7 @@ class Handler:
             return abort(call, context, status=failure, observer_queue=self._observer_queue)
 
         call.outcome.succeed("OK", len(body))
-        if call.response_headers:
+        if call.additions.headers:
             call.set_trailing_metadata()
         if call.is_abandoned():
             # grpcio cancels a call at its deadline, too.

@@ -4,11 +4,12 @@ The transport creates a Call when a request arrives, passes it on as an argument
 observer queue when the response is complete. The parts of a call record what the observers (the
 access log, metrics, statistics, spans, capture) need to know:
 
-    Call          who calls which operation, until when, and what predict() adds to the response
+    Call          who calls which operation, and until when
     Timings       when each stage of the call ended
     Outcome       status, error and sizes
     Trace         the distributed trace that the call belongs to
     BatchShare    the call's part of a batch
+    Additions     what predict() adds to the response
     Sample        request and response, if the call is captured
 
 predict() gets a RequestContext, which shows only what an owner may use (request_context.py).
@@ -43,8 +44,6 @@ HEADER_NAME = re.compile(
 HEADER_VALUE = re.compile(r"[ -~]*")
 # After a faster response, the transport does not ask the operating system for the connection.
 QUICK_RESPONSE_SECONDS = 0.005
-
-_EMPTY: Any = MappingProxyType({})
 
 
 class Headers(UserDict[str, str]):
@@ -174,6 +173,16 @@ class BatchShare(NamedTuple):
     is_first: bool
 
 
+class Additions(NamedTuple):
+    """What predict() adds to the response: HTTP headers or trailing metadata, and parameters."""
+
+    headers: MutableMapping[str, str]
+    parameters: MutableMapping[str, Any]
+
+
+NO_ADDITIONS = Additions(headers=MappingProxyType({}), parameters=MappingProxyType({}))  # type: ignore[arg-type]
+
+
 class Sample:
     """Request and response of a call that is captured (CAPTURE_DIR)."""
 
@@ -193,7 +202,7 @@ class Call:
     id: the client's request id, or a new one.
     operation: its name in both protocols, such as `infer` or `model_metadata`.
     deadline: when the result is no longer useful, a time of time.monotonic() or math.inf.
-    response_headers, response_parameters: what predict() adds to the response.
+    additions: headers and parameters that predict() adds to the response.
     share: the part of a batch, or None without batching.
     """
 
@@ -201,9 +210,8 @@ class Call:
     # Defaults of attributes that most calls never set.
     trace = NO_TRACE
     client_address = ""
-    headers: Mapping[str, str] = _EMPTY
-    response_headers: MutableMapping[str, str] = _EMPTY
-    response_parameters: MutableMapping[str, Any] = _EMPTY
+    headers: Mapping[str, str] = MappingProxyType({})
+    additions = NO_ADDITIONS
     share: BatchShare | None = None
     sample: Sample | None = None
     deadline = math.inf
@@ -256,11 +264,10 @@ class Call:
 
     def open_response(self) -> None:
         """Let predict() add headers and parameters, without those of an earlier call of predict()."""
-        self.response_headers = Headers()
-        self.response_parameters = {}
+        self.additions = Additions(headers=Headers(), parameters={})
 
     def set_response_parameters(self, parameters: MutableMapping[str, Any]) -> None:
-        self.response_parameters = parameters
+        self.additions = Additions(self.additions.headers, parameters)
 
     def span_name(self) -> str:
         """Return the name of the span, by OpenTelemetry's conventions for the protocol."""

@@ -110,7 +110,7 @@ class InferencePipeline:
             served.name,
             served.version,
             request.id,
-            {**parameters, **call.response_parameters},
+            {**parameters, **call.additions.parameters},
         )
         if call.sample is not None:
             call.sample.complete(response)

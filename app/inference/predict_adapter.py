@@ -103,8 +103,8 @@ class ModelAdapter:
             result = self.module.predict(model, **arguments)
             values, parameters = self._results.read(result)
             for call in calls:
-                if call.response_parameters:
-                    call.set_response_parameters(to_builtin(dict(call.response_parameters)))
+                if call.additions.parameters:
+                    call.set_response_parameters(to_builtin(dict(call.additions.parameters)))
             requested: dict[str, Any] = {}
             for output in request.outputs:
                 requested[output.name] = output.parameters.get("content_type")

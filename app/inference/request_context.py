@@ -30,8 +30,8 @@ class RequestContext:
         self.parameters = parameters
         self.rows = rows
         call.open_response()
-        self.response_headers: MutableMapping[str, str] = call.response_headers
-        self.response_parameters: MutableMapping[str, Any] = call.response_parameters
+        self.response_headers: MutableMapping[str, str] = call.additions.headers
+        self.response_parameters: MutableMapping[str, Any] = call.additions.parameters
 
     @property
     def id(self) -> str:

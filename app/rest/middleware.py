@@ -48,7 +48,7 @@ class CallMiddleware:
             nonlocal response_length
             call.outcome.set_status(status[:3])
             response_length = _content_length(headers)
-            added = [(REQUEST_ID, call.id), *call.response_headers.items()]
+            added = [(REQUEST_ID, call.id), *call.additions.headers.items()]
             return start_response(status, [*headers, *added], *error)
 
         try:

@@ -32,7 +32,9 @@ class RestCall(Call):
             transport=environ,
         )
         self.route = ""
-        self.path = _decode_path(get("PATH_INFO", ""))
+        self.path: str = get("PATH_INFO", "")
+        if not self.path.isascii():  # WSGI decodes it as Latin-1
+            self.path = self.path.encode("latin-1").decode("utf-8", "replace")
         self.method = get("REQUEST_METHOD", "")
         self.client_address = get("REMOTE_ADDR", "")
 
@@ -116,10 +118,3 @@ class RestCall(Call):
 def route_pattern(rule: Any) -> str:
     """Return the pattern of a Flask route in the form /v2/models/{name}."""
     return re.sub(r"<(?:.*?:)?(\w+)>", r"{\1}", rule.rule)
-
-
-def _decode_path(path: str) -> str:
-    """Decode PATH_INFO, which contains bytes as Latin-1, as WSGI requires."""
-    if path.isascii():
-        return path
-    return path.encode("latin-1").decode("utf-8", "replace")

@@ -111,11 +111,13 @@ class Inference:
 
 def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
     """Return the names of the outputs that the client requests in binary form (B6)."""
-    default = request.parameters.get("binary_data_output", False)
-    asked = {
-        output.name: output.parameters.get("binary_data", default) for output in request.outputs
-    }
-    return {output.name for output in response.outputs if asked.get(output.name, default)}
+    is_default = request.parameters.get("binary_data_output", False)
+    if not request.outputs:
+        return {output.name for output in response.outputs} if is_default else set()
+    requested = {}
+    for output in request.outputs:
+        requested[output.name] = output.parameters.get("binary_data", is_default)
+    return {output.name for output in response.outputs if requested.get(output.name, is_default)}
 
 
 service = cast("Service", LocalProxy(lambda: current_app.extensions["service"]))

@@ -32,9 +32,8 @@ class Leadership:
         self._lock = threading.Lock()  # held while there is a leader
         self._transition = threading.Lock()
         self._leader = 0  # a thread identifier, or 0
-        self._begun: dict[
-            int, float
-        ] = {}  # start of each thread's event, or infinity between events
+        # Start of each thread's event, or infinity between events.
+        self._begun: dict[int, float] = {}
 
     def is_held_by(self, thread: int) -> bool:
         return self._leader == thread
@@ -116,9 +115,8 @@ class LeaderFollowersPool:
             self._become_leader(thread)
             while self.is_running and self._leadership.is_held_by(thread):
                 self._handle_event(thread)
-            self._leadership.release(
-                thread
-            )  # at the end of the service: otherwise, another thread leads
+            # At the end of the service. Otherwise, another thread leads already.
+            self._leadership.release(thread)
 
     def _handle_event(self, thread: int) -> None:
         """Wait for events if none is left, and handle one. Only the leader calls this."""
