@@ -20,7 +20,7 @@ from rich.progress import Progress
 from app.cli.batch.column_mapping import ColumnMapping, to_columns
 from app.cli.batch.files import CONTENTS, FILE, Output, Source
 from app.cli.batch.formats import OUTPUT_FORMATS
-from app.cli.batch.transports import Client, Retryable, open_transport, read_model, to_failure
+from app.cli.batch.transports import Client, Unreachable, open_transport, read_model, to_failure
 from app.cli.client import ServiceClient
 from app.cli.common import Failure, one_line, show_json
 from app.inference.example import apply_declarations
@@ -172,7 +172,7 @@ class Job:
             self.output.write(results.result())
             self.counts.add_rows(len(table))
         except InferenceError as error:
-            if isinstance(error, Retryable) and not error.is_answered:
+            if isinstance(error, Unreachable):
                 raise to_failure(error) from None
             text = f"{table[FILE][0]}: {error}" if self.source.format == "image" else str(error)
             self._add_fault(table, one_line(text))

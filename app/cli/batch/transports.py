@@ -36,18 +36,23 @@ Body = tuple[bytes, dict[str, str]]  # body and headers of a request or a respon
 
 
 class Retryable(InferenceError):
-    """A failed request that can be retried. `is_answered` is false if the service does not respond or is not ready."""
+    """A failed request that can be retried, after `seconds` if the service says so, or 0."""
 
-    def __init__(self, text: str, retry_after: str | None = None, *, is_answered: bool = True):
+    def __init__(self, text: str, retry_after: str | None = None):
         super().__init__(text)
-        self.seconds = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
-        self.is_answered = is_answered
+        self.seconds = 0.0
+        if retry_after and retry_after.isdecimal():
+            self.seconds = float(retry_after)
+
+
+class Unreachable(Retryable):
+    """The service does not respond, or is not ready, so other requests would fail, too."""
 
 
 def to_failure(error: InferenceError, text: str = "") -> Failure:
     """Return the Failure for an error of a transport."""
-    is_absent = isinstance(error, Retryable) and not error.is_answered
-    return Failure(f"{text}{error}", NOT_READY if is_absent else FAILED)
+    status = NOT_READY if isinstance(error, Unreachable) else FAILED
+    return Failure(f"{text}{error}", status)
 
 
 def read_model(service: ServiceClient) -> ModelMetadata:
@@ -125,7 +130,7 @@ class RestTransport:
             self.connection.close()
             if isinstance(error, TimeoutError):
                 raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
-            raise Retryable(f"No response: {os_error_text(error)}.", is_answered=False) from None
+            raise Unreachable(f"No response: {os_error_text(error)}.") from None
         if response.status == 200:
             return content, dict(response.headers)
         try:
@@ -169,13 +174,14 @@ class GrpcTransport:
         try:
             return self.call(body, timeout=self.timeout, metadata=self.metadata), {}
         except ValueError:
-            raise Retryable("No response: the channel was closed.", is_answered=False) from None
+            raise Unreachable("No response: the channel was closed.") from None
         except grpc.RpcError as error:
             call: Any = error
             code, text = call.code().name, f"{call.code().name}: {call.details()}"
             retry_after = dict(call.trailing_metadata() or ()).get("retry-after")
             if code == "UNAVAILABLE" or retry_after:
-                raise Retryable(text, retry_after, is_answered=code != "UNAVAILABLE") from None
+                error_class = Unreachable if code == "UNAVAILABLE" else Retryable
+                raise error_class(text, retry_after) from None
             raise InferenceError(text, remedy=GRPC_REMEDIES.get(code, "")) from None
 
     def close(self) -> None:
