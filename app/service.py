@@ -98,8 +98,7 @@ class Service:
 
     def close(self) -> None:
         """Unload the model, unless requests still use it. Write the last metrics, logs and spans."""
-        is_in_use = self.pipeline.scheduler.in_flight > 0 or self.pipeline.has_stuck_call
-        self.model.close(is_in_use=is_in_use)
+        self.model.close(is_in_use=self.pipeline.has_running_calls)
         self.observer_queue.flush()
         if self._spans is not None:
             self._spans.close()

@@ -134,14 +134,15 @@ class ModelRunner:
 
     def stop(self) -> None:
         """Report that the model is not ready. It still accepts requests, if it was ready before."""
-        if not self._enter(STOPPING):
+        is_stopping = self._enter(STOPPING)
+        if not is_stopping and not self.accepts_requests:
             self._enter(CLOSED)
 
-    def close(self, *, is_in_use: bool) -> None:
-        """Accept no more requests. Call unload(), unless requests still use the model."""
+    def close(self, is_in_use: Callable[[], bool]) -> None:
+        """Accept no more requests. Then call unload(), unless a request still uses the model."""
         was_ready = self.accepts_requests
         self._enter(CLOSED)
-        if is_in_use:
+        if is_in_use():
             logger.warning("Requests have not finished. Exiting without unload()")
             return
         if self._health_check is not None:

@@ -70,6 +70,10 @@ class InferencePipeline:
         """True if a call of predict() took longer than PREDICT_TIMEOUT_SECONDS."""
         return self._time_limit is not None and self._time_limit.has_stuck_call
 
+    def has_running_calls(self) -> bool:
+        """Return True if a request waits, or if predict() runs."""
+        return self.scheduler.in_flight > 0 or self.has_stuck_call
+
     def admit(self, model_name: str, model_version: str | None) -> ModelMetadata:
         """Return the metadata of the requested model, if the service can take a request for it.
 
