@@ -282,7 +282,7 @@ class Call:
         return f"{self.protocol} {self.operation} {self.outcome.status}"
 
     def log_fields(self) -> dict[str, Any]:
-        """Return the fields of the access log that depend on the protocol."""
+        """Return the fields that only this protocol has. Only JSON lines contain them."""
         return {}
 
     def is_active(self) -> bool:

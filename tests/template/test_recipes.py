@@ -108,10 +108,11 @@ def test_paths_exist() -> None:
 
 
 def test_every_block_is_applied() -> None:
-    """Each block of code belongs to one of the five recipes, and starts with its file and place."""
+    """Each block of code belongs to one of the six recipes, and starts with its file and place."""
     recipes = re.findall(r"^## (Add a .*)$", PAGE, re.MULTILINE)
     assert recipes == [
-        f"Add a {thing}" for thing in ("datatype", "built-in codec", "route", "setting", "metric")
+        f"Add a {thing}"
+        for thing in ("datatype", "built-in codec", "route", "setting", "log field", "metric")
     ]
     for recipe in recipes:
         assert len(edits(recipe)) == chapter(recipe).count("\n```") / 2 > 0
@@ -204,6 +205,33 @@ def test_setting(tmp_path: Path) -> None:
     )
     (doc,) = re.findall(r'contact: .*, "(.*)"', (copy / "app/config/settings.py").read_text())
     assert f"\n| `CONTACT` |  | {doc} |\n" in (copy / "docs/configuration.md").read_text()
+
+
+def test_log_field(tmp_path: Path) -> None:
+    """The new field is in the lines of decoded requests, in the span, and in the table of the page."""
+    script = """
+import logging
+from app import create_app
+from app.observability.access_log import AccessLog
+from app.observability.log import handler
+
+logging.getLogger("app.requests").setLevel("INFO")
+lines = []
+handler.enqueue = lines.append
+app = create_app(module=make_model(MetadataTensor("x", "FP32", [-1])))
+app.extensions["service"].observer_queue.add_observer(AccessLog("json"))
+tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
+client = app.test_client()
+client.post("/v2/models/m/infer", json={"inputs": [tensor]})
+client.post("/v2/models/m/infer", json={})
+good, bad = lines
+assert '"inputs":1,"duration_ms"' in good, good
+assert "inputs" not in bad.partition("error_message")[0], bad
+"""
+    copy = make_copy(tmp_path, "Add a log field")
+    python(copy, "-c", PREPARED + script)
+    assert '"inference.inputs"' in (copy / "app/observability/spans.py").read_text()
+    assert "\n| `inputs` | integer |" in (copy / "docs/monitoring.md").read_text()
 
 
 def test_metric(tmp_path: Path) -> None:
