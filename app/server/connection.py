@@ -109,7 +109,7 @@ class Progress:
     Times are those of time.monotonic().
 
     begun: start of the state
-    since: when the connection began to wait for the client, in the same state or in this one
+    since: when the connection began to wait for the client for the last time
     moved_bytes: bytes received and sent since `begun`
     """
 
@@ -119,7 +119,7 @@ class Progress:
         self.moved_bytes = 0
 
     def restart(self) -> None:
-        """Begin a state."""
+        """Begin a state, or another request in the same state."""
         self.wait()
         self.begun = self.since
         self.moved_bytes = 0
@@ -270,6 +270,9 @@ class Connection:
         output = self.output
         while parser.requests:
             stays_open = self.handle(self, parser.requests.popleft())
+            # The time of the application does not count for the next request, of which a part may
+            # have arrived.
+            self.progress.restart()
             if output.has_failed:
                 return CLOSED
             if not stays_open:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from socket import socketpair
 from types import ModuleType
 
 import pytest
 
 from app.server import connection, request_parser
 from app.server.request_head import Rules
+from app.server.sockets import PlainSocket
 from app.server.transitions import InvalidTransition, check_transition
 
 MACHINES = [
@@ -45,19 +47,21 @@ def test_transitions_are_checked(module: ModuleType, states: type[Enum]) -> None
                     check_transition(state, next_state, module.NEXT_STATES)
 
 
+RULES = Rules(
+    max_line_bytes=100,
+    max_fields=10,
+    max_field_bytes=100,
+    max_body_bytes=100,
+    max_body_setting="MAX_BODY_BYTES",
+    base_environ={"SCRIPT_NAME": ""},
+    trusted_names=frozenset(),
+    secure_schemes={},
+)
+
+
 def test_states_of_a_parser() -> None:
     """A parser passes through the documented states."""
-    rules = Rules(
-        max_line_bytes=100,
-        max_fields=10,
-        max_field_bytes=100,
-        max_body_bytes=100,
-        max_body_setting="MAX_BODY_BYTES",
-        base_environ={"SCRIPT_NAME": ""},
-        trusted_names=frozenset(),
-        secure_schemes={},
-    )
-    parser = request_parser.RequestParser(rules)
+    parser = request_parser.RequestParser(RULES)
     states = [parser.state]
 
     for piece in (
@@ -83,3 +87,31 @@ def test_states_of_a_parser() -> None:
         "ENDED",
         "ENDED",
     ]
+
+
+def test_time_of_a_request_does_not_count_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the application runs, a client that has begun the next request keeps all of its time."""
+    now = [1000.0]
+    monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
+    client, server = socketpair()
+
+    def handle(held: connection.Connection, request: object) -> bool:
+        now[0] += 10 * connection.TRANSFER_SECONDS
+        return True
+
+    with client, server:
+        server.setblocking(False)
+        held = connection.Connection(
+            PlainSocket(server),
+            request_parser.RequestParser(RULES),
+            handle=handle,
+            release_thread=lambda: None,
+        )
+        head = b"GET / HTTP/1.1\r\nHost: x\r\n"
+        for data in (head, b"\r\n" + head):
+            client.send(data)
+            held.enter(held.run())
+            assert held.state is connection.State.RECEIVING
+            assert not held.is_overdue(now[0], idle_seconds=1)
+        now[0] += connection.TRANSFER_SECONDS
+        assert held.is_overdue(now[0], idle_seconds=1)
