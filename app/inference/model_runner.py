@@ -50,7 +50,8 @@ ACCEPTING = (READY, UNHEALTHY, STOPPING)
 class Repeater(Timer):
     """Calls a function every `interval` seconds in a thread, until the end of a `with` block."""
 
-    __enter__ = Timer.start  # a daemon thread if the calling thread is one
+    def __enter__(self) -> None:
+        self.start()  # a daemon thread if the calling thread is one
 
     def __exit__(self, *_: object) -> None:
         self.cancel()
@@ -58,7 +59,10 @@ class Repeater(Timer):
 
     def run(self) -> None:
         while not self.finished.wait(self.interval):
-            self.function(*self.args)
+            try:
+                self.function(*self.args)
+            except Exception:
+                logger.exception("A repeated call failed")
 
 
 class ModelRunner:
@@ -177,8 +181,8 @@ class ModelRunner:
         """Call is_healthy(). Return the reason why the model is unhealthy, or ""."""
         try:
             result = is_healthy(self.model)
+            if result:  # an array has no truth value
+                return ""
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             return describe_error(error)
-        if result:
-            return ""
         return f"is_healthy() returned {result}"

@@ -6,8 +6,10 @@ import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from oip_conformance.wires import Grpc
@@ -72,6 +74,29 @@ def test_health_check_of_standalone_grpc(tmp_path: Path) -> None:
         wait_for(lambda: not client.call("ServerReady").ready)
         (tmp_path / "model/problem").unlink()
         wait_for(lambda: client.call("ServerReady").ready)
+
+
+@pytest.mark.parametrize("place", ["result", "report"])
+def test_health_check_survives_failures(serve, place: str) -> None:
+    """A result without a truth value is a problem of the model. It does not end the health check."""
+    results: list[Any] = [np.array([True, True]), True]
+    reports: list[bool] = []
+
+    def is_healthy(model: Any) -> Any:
+        return results.pop(0) if len(results) > 1 else results[0]
+
+    def report(is_ready: bool) -> None:
+        reports.append(is_ready)
+        if place == "report":
+            raise RuntimeError("cannot report")
+
+    module = models.echo("FP32", [-1])
+    module.is_healthy = is_healthy
+    service = serve(module, health_check_interval_seconds=0.01)
+    service.core.start_health_check(report)
+    wait_for(lambda: reports == [False, True])
+    assert service.core.is_ready
+    service.core.close()
 
 
 @pytest.mark.parametrize(
