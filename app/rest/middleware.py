@@ -12,7 +12,7 @@ from flask import Flask, current_app, request
 from werkzeug.wsgi import ClosingIterator
 
 from app.config.api_keys import read_keys
-from app.inference.call import current_calls
+from app.inference.call import Outcome, current_calls
 from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import Unauthenticated
 from app.rest.rest_call import RestCall, route_pattern
@@ -53,18 +53,20 @@ class CallMiddleware:
 
         try:
             body = self.wsgi(environ, start)
-        except BaseException:
+        except BaseException as error:
+            call.outcome.fail(type(error), _internal_error_text(error))
             self._end(call, environ, 0)
             raise
-        # A response with a length is complete: Flask and the fast path made it in one piece.
+        # A response with a length is complete: Flask and the fast path made it in one piece. Only
+        # the transfer of a file, or of a stream whose length the owner knows, goes on after this.
         if response_length is not None:
             self._end(call, environ, response_length)
             return body
         # The body is a generator, which can also be the application's: its response starts later.
-        lazy_body = _CountedBody(body)
+        lazy_body = _LazyBody(body, call.outcome)
         return ClosingIterator(lazy_body, partial(self._end_lazy, call, environ, lazy_body))
 
-    def _end_lazy(self, call: RestCall, environ: dict[str, Any], body: _CountedBody) -> None:
+    def _end_lazy(self, call: RestCall, environ: dict[str, Any], body: _LazyBody) -> None:
         self._end(call, environ, body.size)
 
     def _end(self, call: RestCall, environ: dict[str, Any], response_bytes: int) -> None:
@@ -80,19 +82,26 @@ class CallMiddleware:
         self._observer_queue.add(call)
 
 
-class _CountedBody:
-    """The body of a response whose size is not known before its end."""
+class _LazyBody:
+    """The body of a response whose size and success are not known before its end."""
 
-    def __init__(self, body: Iterable[bytes]):
+    def __init__(self, body: Iterable[bytes], outcome: Outcome):
         self._body = body
         self._iterator = iter(body)
+        self._outcome = outcome
         self.size = 0
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        part = next(self._iterator)
+        try:
+            part = next(self._iterator)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._outcome.fail(type(error), _internal_error_text(error))
+            raise
         self.size += len(part)
         return part
 
@@ -100,6 +109,10 @@ class _CountedBody:
         close = getattr(self._body, "close", None)
         if close is not None:
             close()
+
+
+def _internal_error_text(error: BaseException) -> str:
+    return f"Internal error: {type(error).__name__}."
 
 
 def _content_length(headers: list[tuple[str, str]]) -> int | None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -237,31 +238,40 @@ def test_lazy_responses_are_recorded_at_their_end(
     assert recorded == [("parts", "202", 7)]
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("is_lazy", [False, True])
 def test_middleware_without_start_is_recorded(
-    serve, additions: Callable[..., None], method: str
+    serve, additions: Callable[..., None], is_lazy: bool
 ) -> None:
-    """A generator middleware that raises an exception before its response is recorded without a status."""
+    """A middleware that raises an exception before its response is recorded with its error, without a status."""
 
     def init_app(flask: Flask) -> None:
-        def fail(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+        def fail_late(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
             raise ZeroDivisionError
             yield
 
-        flask.wsgi_app = fail  # type: ignore[method-assign]
+        def fail(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
+            raise ZeroDivisionError
+
+        flask.wsgi_app = fail_late if is_lazy else fail  # type: ignore[method-assign]
 
     additions(init_app)
     service = serve(models.echo("FP32", [-1]))
-    statuses: list[str] = []
+    statuses: list[tuple[str, Any]] = []
     service.core.observer_queue.add_observer(
-        lambda calls: statuses.extend(call.outcome.status for call in calls)
+        lambda calls: statuses.extend(
+            (call.outcome.status, call.outcome.error_class) for call in calls
+        )
     )
-    environ = {"REQUEST_METHOD": method, "PATH_INFO": "/v2"}
-    body = service.app.wsgi_app(environ, lambda *response: None)
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/v2"}
+
+    def run() -> None:
+        body = service.app.wsgi_app(environ, lambda *response: None)
+        with closing(body):  # type: ignore[type-var]
+            list(body)
+
     with pytest.raises(ZeroDivisionError):
-        list(body)
-    body.close()  # type: ignore[attr-defined]
-    assert statuses == [""]
+        run()
+    assert statuses == [("", ZeroDivisionError)]
 
 
 def start(project: Path, *words: str) -> str:
