@@ -326,5 +326,7 @@ def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -
             yield f"Unknown setting {variable}. Did you mean {name}?"
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too."
+    if settings.max_batch_size > 1 and not settings.max_queue_size:
+        yield "MAX_BATCH_SIZE has no effect with MAX_QUEUE_SIZE=0. Waiting requests form batches."
     if len(settings.devices) > settings.workers:
         yield f"DEVICES has {len(settings.devices)} devices, but WORKERS is {settings.workers}. Increase WORKERS."

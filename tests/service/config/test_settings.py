@@ -159,6 +159,15 @@ def test_devices_set_number_of_workers() -> None:
     assert not list(find_warnings(read_settings({"DEVICES": "0", "WORKERS": "2"}), {}))
 
 
+def test_warns_of_batches_without_a_queue() -> None:
+    """Batches form while requests wait, so MAX_QUEUE_SIZE=0 leaves MAX_BATCH_SIZE without an effect."""
+    settings = read_settings({"MAX_BATCH_SIZE": "8", "MAX_QUEUE_SIZE": "0"})
+    assert list(find_warnings(settings, {})) == [
+        "MAX_BATCH_SIZE has no effect with MAX_QUEUE_SIZE=0. Waiting requests form batches."
+    ]
+    assert not list(find_warnings(read_settings({"MAX_BATCH_SIZE": "8"}), {}))
+
+
 def test_finds_model_files(tmp_path: Path) -> None:
     """model_file() returns a path in MODEL_DIR. If the file does not exist, the error has its path and the remedy."""
     settings = read_settings({"MODEL_DIR": str(tmp_path)})
