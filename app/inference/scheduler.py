@@ -48,8 +48,11 @@ from app.protocol.errors import (
     ClientDisconnected,
     DeadlineExceeded,
     InvalidInput,
+    NotFound,
     Overloaded,
+    PayloadTooLarge,
     PredictTimeout,
+    Unavailable,
 )
 from app.protocol.messages import InferenceRequest
 
@@ -64,7 +67,7 @@ DEADLINE_MARGIN = 1.5
 # The average duration of predict() follows the latest calls: each has this weight.
 AVERAGE_WEIGHT = 0.1
 # Errors of calls that ended early or late, and would distort the average duration.
-NOT_MEASURED = (InvalidInput, PredictTimeout)
+NOT_MEASURED = (InvalidInput, NotFound, PayloadTooLarge, PredictTimeout, Unavailable)
 
 
 class TicketState(Enum):
@@ -285,20 +288,17 @@ class Scheduler:
 
     def _add(self, ticket: Ticket, key: Hashable | None) -> Group:
         """Add the ticket to the open group with the key, or to a new group. Raise Overloaded."""
-        group = None
-        if key is not None:
-            group = self._open_groups.get(key)
-        if group is not None and not self._has_room(group, ticket):
-            self._close(group)
-            group = None
+        can_wait = self._waiting < self._max_queued
+        if not can_wait and not self._free_slots:
+            raise self._overloaded()
 
-        if group is not None:
+        group = None if key is None else self._open_groups.get(key)
+        if group is not None and can_wait and self._has_room(group, ticket):
             self._waiting += 1
         else:
-            group = Group(key)
-            self._place(group, ticket)
-            if key is not None:
-                self._open_groups[key] = group
+            if group is not None:
+                self._close(group)
+            group = self._create_group(ticket, key)
         group.add(ticket)
 
         if key is not None:
@@ -310,19 +310,20 @@ class Scheduler:
         return group
 
     def _has_room(self, group: Group, ticket: Ticket) -> bool:
-        can_wait = self._waiting < self._max_queued
-        return can_wait and group.rows + ticket.rows <= self._batch_limits.rows
+        return group.rows + ticket.rows <= self._batch_limits.rows
 
-    def _place(self, group: Group, ticket: Ticket) -> None:
-        """Give a slot to a new group, whose first ticket leads it, or put it into the queue."""
+    def _create_group(self, ticket: Ticket, key: Hashable | None) -> Group:
+        """Return a new group that has a slot, and is led by the ticket, or that is in the queue."""
+        group = Group(key)
+        if key is not None:
+            self._open_groups[key] = group
         if self._free_slots:
             self._free_slots -= 1
             ticket.enter(LEADING)
-        elif self._waiting < self._max_queued:
+        else:
             self._waiting += 1
             self._queue.append(group)
-        else:
-            raise self._overloaded()
+        return group
 
     def _close(self, group: Group) -> None:
         """Let no more requests join the group."""
@@ -351,7 +352,8 @@ class Scheduler:
             if ticket.state is WAITING:
                 self._leave(ticket, group)
                 raise _deadline_exceeded()
-        # Meanwhile, it leads its group, or its call has started. A call cannot be interrupted.
+        # Meanwhile, it leads its group, or its call has started, which cannot be interrupted. In
+        # both cases, another thread has called wake(), or will.
         ticket.wait(until=math.inf)
 
     def _lead(self, leader: Ticket, group: Group, predict: Predict) -> None:
@@ -407,14 +409,17 @@ class Scheduler:
         if error is None or len(active) == 1 or isinstance(error, PredictTimeout):
             return
         for ticket in active:
-            if _can_run(ticket):
-                self._call_together([ticket], predict)
+            if isinstance(error, PredictTimeout):
+                ticket.fail(error)
+            elif _can_run(ticket):
+                error = self._call_together([ticket], predict)
 
     def _call_alone(self, request: InferenceRequest, call: Call, predict: Predict) -> Result:
         """Call `predict` for one request without a batch, and measure it."""
         if self._average_seconds >= SHORT_PREDICT_SECONDS:
             call.release_thread()
         started = monotonic()
+        ended = 0.0  # a call that is not measured has no stage `predict`
         is_measured = True
         try:
             return predict(request, (call,))
@@ -422,7 +427,6 @@ class Scheduler:
             is_measured = False
             raise
         finally:
-            ended = 0.0
             if is_measured:
                 ended = monotonic()
                 self.record_duration(ended - started)
