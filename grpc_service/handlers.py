@@ -36,6 +36,8 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.ClientDisconnected: grpc.StatusCode.CANCELLED,
+    # Such as the error of another server that predict() calls.
+    errors.InferenceError: grpc.StatusCode.INTERNAL,
 }
 # Seconds, as in REST. It tells an overload from a message that is too large.
 RETRY_AFTER = ("retry-after", "1")
@@ -97,11 +99,7 @@ class CallTracker:
 def make_handlers(
     servicer: InferenceServicer, tracker: CallTracker, observer_queue: ObserverQueue
 ) -> grpc.GenericRpcHandler:
-    """Return the handler for all methods in the proto.
-
-    grpcio references a handler's argument until the response is sent. The argument is a list, so
-    that the handler can release the body.
-    """
+    """Return the handler for all methods in the proto."""
     handlers = {}
     for method in messages.SERVICE.methods:
         handler = Handler(servicer, method, tracker=tracker, observer_queue=observer_queue)
@@ -112,7 +110,11 @@ def make_handlers(
 
 
 class Handler:
-    """Handles the calls of one gRPC method."""
+    """Handles the calls of one gRPC method.
+
+    grpcio references the arguments until the response is sent. The request is therefore in a list,
+    from which the handler takes it, so that the memory of a large one is free before predict() runs.
+    """
 
     def __init__(
         self,

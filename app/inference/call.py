@@ -12,6 +12,9 @@ access log, metrics, statistics, spans, capture) need to know:
     Additions     what predict() adds to the response
     Sample        request and response, if the call is captured
 
+Attributes that most calls never set have a default in the class, because creating a call is a part of
+each request.
+
 predict() gets a RequestContext, which shows only what an owner may use (request_context.py).
 """
 
@@ -64,6 +67,9 @@ class Headers(UserDict[str, str]):
             expected = "a name that the service does not set, and ASCII"
             raise ValueError(f"Invalid response header {name!r}. Expected {expected}.")
         self.data[lower_name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.data[name.lower()]
 
 
 class Timings:

@@ -45,6 +45,7 @@ STATUS: dict[type[errors.InferenceError], int] = {
     errors.Overloaded: 503,
     errors.DeadlineExceeded: 504,
     errors.ClientDisconnected: 499,  # only for the log and metrics
+    errors.InferenceError: 500,  # such as the error of another server that predict() calls
 }
 HEADER_LENGTH_KEY = f"HTTP_{HEADER_LENGTH.upper().replace('-', '_')}"  # its key in the WSGI environ
 # A response can quote the request, so a browser must not interpret it as HTML.

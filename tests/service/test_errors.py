@@ -30,7 +30,12 @@ from app.codecs.strings import Base64Codec
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.time_limit import TimeLimit
 from app.protocol import errors
-from app.protocol.errors import ConfigurationError, InferenceError, PayloadTooLarge, PredictTimeout
+from app.protocol.errors import (
+    ConfigurationError,
+    InferenceError,
+    PayloadTooLarge,
+    PredictTimeout,
+)
 from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.protocol.metadata import MetadataTensor
 from app.protocol.tensors import RequestInput

@@ -142,6 +142,21 @@ def test_rejects_invalid_response_headers(
 
 
 @pytest.mark.parametrize("form", ["rest json", "grpc raw"])
+def test_removes_response_headers(serve: Callable[..., Service], form: str) -> None:
+    """predict() can remove a header that it has added, by its name in any case."""
+
+    def predict(_: Any, x: np.ndarray, context: RequestContext) -> np.ndarray:
+        context.response_headers.update({"X-One": "1", "X-Two": "2"})
+        del context.response_headers["X-ONE"]
+        assert context.response_headers.pop("x-two") == "2"
+        return x
+
+    response, headers = send(served(serve, predict), form)
+    assert response.kind == "ok"
+    assert not {"x-one", "x-two"} & headers.keys()
+
+
+@pytest.mark.parametrize("form", ["rest json", "grpc raw"])
 def test_rejects_invalid_response_parameters(serve: Callable[..., Service], form: str) -> None:
     """R17: A parameter that is not a string, number or boolean is an error of the model."""
 
@@ -240,6 +255,7 @@ def test_warm_up_has_a_context(serve: Callable[..., Service]) -> None:
         (NotFound, 404, "NOT_FOUND"),
         (PayloadTooLarge, 413, "RESOURCE_EXHAUSTED"),
         (Unavailable, 503, "UNAVAILABLE"),
+        (InferenceError, 500, "INTERNAL"),
     ],
 )
 def test_model_selects_the_status(
