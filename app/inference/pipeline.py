@@ -85,7 +85,11 @@ class InferencePipeline:
         return metadata
 
     def infer(self, request: InferenceRequest, call: Call) -> InferenceResponse:
-        """Run the model and return its response. Raise InferenceError or one of its subclasses."""
+        """Run the model and return its response. Raise InferenceError or one of its subclasses.
+
+        Routes of app/custom.py do not call admit(), so this checks the model's name again. The
+        sample comes before all other checks, so that capture also shows rejected requests.
+        """
         call.timings.end_decoding()
         served = self._info.find(request.model_name, request.model_version)
         if self._settings.capture_dir:
