@@ -55,21 +55,21 @@ class CallMiddleware:
             body = self.wsgi(environ, start)
         except BaseException as error:
             call.outcome.fail(type(error), _internal_error_text(error))
-            self._end(call, environ, 0)
+            self._record_end(call, environ, 0)
             raise
         # A response with a length is complete: Flask and the fast path made it in one piece. Only
         # the transfer of a file, or of a stream whose length the owner knows, goes on after this.
         if response_length is not None:
-            self._end(call, environ, response_length)
+            self._record_end(call, environ, response_length)
             return body
         # The body is a generator, which can also be the application's: its response starts later.
         lazy_body = _LazyBody(body, call.outcome)
-        return ClosingIterator(lazy_body, partial(self._end_lazy, call, environ, lazy_body))
+        return ClosingIterator(lazy_body, partial(self._record_lazy_end, call, environ, lazy_body))
 
-    def _end_lazy(self, call: RestCall, environ: dict[str, Any], body: _LazyBody) -> None:
-        self._end(call, environ, body.size)
+    def _record_lazy_end(self, call: RestCall, environ: dict[str, Any], body: _LazyBody) -> None:
+        self._record_end(call, environ, body.size)
 
-    def _end(self, call: RestCall, environ: dict[str, Any], response_bytes: int) -> None:
+    def _record_end(self, call: RestCall, environ: dict[str, Any], response_bytes: int) -> None:
         """Record the end of the call. The response has `response_bytes`, after compression."""
         if not call.outcome.response_bytes:  # otherwise, it is the size before compression
             call.outcome.send(response_bytes)
