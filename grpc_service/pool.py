@@ -75,6 +75,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -174,13 +175,6 @@ class SubmittedCall(NamedTuple):
     deserialize: Callable[[bytes], Any] | None
     serialize: Callable[[Any], bytes] | None
 
-    def is_unary(self) -> bool:
-        """Return True if both the request and the response are single messages."""
-        return (
-            self.respond is _server._unary_response_in_pool
-            and self.get_request.__name__ == _GET_UNARY_REQUEST
-        )
-
 
 _NUMBER_OF_ARGUMENTS = len(SubmittedCall._fields)
 
@@ -219,8 +213,14 @@ class Pool(Executor):
         if len(arguments) != _NUMBER_OF_ARGUMENTS:
             self._put(run, arguments)  # any other function, as in all executors
             return _ACCEPTED_CALL
-        call = SubmittedCall._make(arguments)
-        if call.is_unary():
+        # As SubmittedCall(*arguments), but without a Python function: the event thread is the
+        # bottleneck of small calls.
+        call = tuple.__new__(SubmittedCall, arguments)
+        is_unary = (
+            call.respond is _server._unary_response_in_pool
+            and call.get_request.__name__ == _GET_UNARY_REQUEST
+        )
+        if is_unary:
             self._receive(run, call)
         else:
             self._start_stream(run, call)
@@ -228,26 +228,24 @@ class Pool(Executor):
 
     def _receive(self, run: Callable[..., Any], call: SubmittedCall) -> None:
         """Start to receive the message of a unary call. Queue the call when it is complete."""
-        state = call.state
-        core_call = call.event.call
-        store_message = _server._receive_message(state, core_call, call.deserialize)
+        _, event, state, handler, _, deserialize, serialize = call
+        core_call = event.call
+        store_message = _server._receive_message(state, core_call, deserialize)
 
-        def on_message(event: Any) -> Any:
+        def on_message(message_event: Any) -> Any:
             """Store the message, and queue the call. The event thread uses the result."""
-            result = store_message(event)
+            result = store_message(message_event)
             request = state.request
+            state.request = None
             if request is None:
                 # The client has sent no message or a malformed one, or has canceled the call.
                 # grpcio's function fails a call that has not ended: it asks for the message again,
                 # and gets none at once.
                 self._put(run, call)
-                return result
-
-            state.request = None
-            if call.serialize is None:
-                self._put(run, (run_handler, call, request))
+            elif serialize is None:
+                self._put(run, (run_handler, event, state, handler, request, deserialize))
             else:
-                self._put(run, call._replace(get_request=lambda: request))
+                self._put(run, call._replace(get_request=partial(_identity, request)))
             return result
 
         with state.condition:
@@ -311,16 +309,21 @@ def _start_thread(target: Callable[[], None], name: str) -> bool:
     return True
 
 
-def run_handler(call: SubmittedCall, request: Any) -> None:
+def _identity(request: Any) -> Any:
+    return request
+
+
+def run_handler(
+    event: Any, state: Any, handler: Callable[[Any, Any], Any], request: Any, deserialize: Any
+) -> None:
     """Call a handler that returns bytes, and send the response.
 
     grpcio's functions also import a module, enter a context manager and set the context of the
     observability plugin, which takes 10 % of the time of a call.
     """
-    state = call.state
     try:
-        context = _server._Context(call.event, state, call.deserialize)
-        response = call.handler(request, context)
+        context = _server._Context(event, state, deserialize)
+        response = handler(request, context)
     except Exception:
         # context.abort() raises an exception, after it has set `aborted` and the status of the
         # call. _abort() sends this status. Otherwise, it sends the status below.
@@ -328,6 +331,6 @@ def run_handler(call: SubmittedCall, request: Any) -> None:
             logger.exception("A gRPC call failed")
         unknown = _server.cygrpc.StatusCode.unknown
         with state.condition:
-            _server._abort(state, call.event.call, unknown, b"the call failed")
+            _server._abort(state, event.call, unknown, b"the call failed")
         return
-    _server._status(call.event, state, response)
+    _server._status(event, state, response)

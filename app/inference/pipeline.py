@@ -110,6 +110,8 @@ class InferencePipeline:
 
         outputs, parameters = self.scheduler.run(request, call, self._predict)
 
+        if call.additions.parameters:
+            parameters = {**parameters, **call.additions.parameters}
         selected = list(outputs.values())
         if output_names:
             selected = [outputs[name] for name in output_names]
@@ -118,7 +120,7 @@ class InferencePipeline:
             served.name,
             served.version,
             request.id,
-            {**parameters, **call.additions.parameters},
+            parameters,
         )
         if call.sample is not None:
             call.sample.complete(response)

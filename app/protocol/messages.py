@@ -35,15 +35,13 @@ class Message:
     kind: ClassVar[str]  # the noun in error messages
     to_http: ClassVar[Callable[..., HttpMessage]]
 
-    def convert(self, name: str) -> None:
-        """Convert a list of JSON objects, as in InferenceRequest(**payload).
+    @classmethod
+    def _from_json(cls, **members: list[Any]) -> Self:
+        """Return a message with a list of JSON objects, as in InferenceRequest(**payload).
 
         Raise InvalidInput if one is invalid.
         """
-        items = getattr(self, name)
-        if items and isinstance(items[0], dict):
-            payload = {"inputs": [], "outputs": [], name: items}
-            setattr(self, name, getattr(self.from_dict(payload), name))
+        return cls.from_dict({"inputs": [], "outputs": [], **members})
 
     @classmethod
     def from_http(cls, body: bytes | str, headers: Mapping[str, str] | None = None) -> Self:
@@ -100,8 +98,10 @@ class InferenceRequest(Message):
     kind = "request"
 
     def __post_init__(self) -> None:
-        self.convert("inputs")
-        self.convert("outputs")
+        if _is_json(self.inputs):
+            self.inputs = self._from_json(inputs=self.inputs).inputs
+        if _is_json(self.outputs):
+            self.outputs = self._from_json(outputs=self.outputs).outputs
         self.outputs = self.outputs or []
         self.parameters = to_parameters(self.parameters)
 
@@ -133,7 +133,8 @@ class InferenceResponse(Message):
     def __post_init__(self) -> None:
         if self.error is not None:
             raise InferenceError(str(self.error))
-        self.convert("outputs")
+        if _is_json(self.outputs):
+            self.outputs = self._from_json(outputs=self.outputs).outputs
         self.model_name = self.model_name or ""
         self.parameters = to_parameters(self.parameters)
 
@@ -145,3 +146,8 @@ class InferenceResponse(Message):
         from app.protocol import http_message
 
         return http_message.write_response(self, binary, nonfinite)
+
+
+def _is_json(items: list[Any]) -> bool:
+    """Return True if a list contains JSON objects instead of tensors or requested outputs."""
+    return bool(items) and isinstance(items[0], dict)
