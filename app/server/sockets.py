@@ -5,10 +5,15 @@ import errno
 import socket
 import ssl
 import struct
+import sys
 from contextlib import suppress
 
 READ_BYTES = 2**16  # more than a TLS record
-SO_ATTACH_FILTER = 26  # from Linux's asm-generic/socket.h, missing in Python's socket module
+# Options of Linux that Python's socket module does not have.
+SO_ATTACH_FILTER = 26
+IP_MINTTL = 21
+IPV6_MINHOPCOUNT = 73
+MAX_TTL = 255
 # Classic BPF filter for TCP headers: drop SYN segments (flag 0x02 in byte 13).
 # Each instruction has a code, two relative jumps (if true, if false), and an operand.
 DROP_SYN_INSTRUCTIONS = [
@@ -123,9 +128,30 @@ def drop_new_handshakes(listener: socket.socket) -> None:
 
     Otherwise, closing it would reset connections in the accept queue, and clients would lose
     requests. A client whose SYN is dropped sends it again, and its connection is refused. Only
-    Linux has this option.
+    Linux has these options.
     """
     program = ctypes.create_string_buffer(DROP_SYN, len(DROP_SYN))
     option = struct.pack("HL", len(DROP_SYN) // 8, ctypes.addressof(program))
-    with suppress(OSError):
+    try:
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, option)
+    except OSError:  # some kernels, such as Linux 6.18, let only root filter TCP sockets
+        _set_minimum_ttl(listener, MAX_TTL)
+
+
+def accept_packets(client: socket.socket) -> None:
+    """Accept all packets of a connection, which inherits the minimum TTL of its listener."""
+    _set_minimum_ttl(client, 0)
+
+
+def _set_minimum_ttl(sock: socket.socket, ttl: int) -> None:
+    """Drop packets with a lower TTL. Packets begin with 64 or 128, and each router subtracts 1.
+
+    A listener drops SYNs, but not the ACKs that complete handshakes. A connection that they create
+    inherits the minimum, so accept_packets() is needed.
+    """
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):  # an IPv6 or Unix socket
+        sock.setsockopt(socket.IPPROTO_IP, IP_MINTTL, ttl)
+    with suppress(OSError):  # an IPv4 or Unix socket
+        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MINHOPCOUNT, ttl)

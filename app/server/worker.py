@@ -27,7 +27,7 @@ from app.server.http_error import HttpError
 from app.server.interfaces import Lifecycle
 from app.server.peers import Peers
 from app.server.request_parser import Request, RequestParser
-from app.server.sockets import PlainSocket, TlsSocket, drop_new_handshakes
+from app.server.sockets import PlainSocket, TlsSocket, accept_packets, drop_new_handshakes
 from app.server.threads import POLL_SECONDS, LeaderFollowersPool
 
 STOP_POLL_SECONDS = 0.1  # interval of the main loop during a shutdown
@@ -138,6 +138,7 @@ class Worker(BaseWorker):
         """Accept a connection. At the limit of connections or open files, close the oldest one."""
         try:
             client, address = listener.accept()
+            accept_packets(client)
             connection = Connection(
                 TlsSocket(client, self.tls) if self.tls else PlainSocket(client),
                 RequestParser(self.peers.make_rules(address, listener.getsockname())),
