@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, NoReturn
 
 from app.config.environment import log_environment
-from app.config.resources import configure_malloc, limit_library_threads
+from app.config.resources import configure_malloc, freeze_objects, limit_library_threads
 from app.config.settings import read_settings, use_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
@@ -73,6 +73,7 @@ def serve(service: Service, server: Server) -> None:
     def load() -> None:
         try:
             service.load()
+            freeze_objects()
             service.start_health_check(server.report_ready)
             events.put(None)
         except BaseException as error:

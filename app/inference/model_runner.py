@@ -7,7 +7,7 @@ from threading import Lock, Timer
 from time import monotonic
 from typing import Any
 
-from app.config.resources import freeze_objects, release_free_memory
+from app.config.resources import release_free_memory
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.startup_errors import describe_error
 
@@ -122,7 +122,6 @@ class ModelRunner:
     def warm_up(self) -> None:
         """Warm up the model, which is ready then. Exceptions of predict.py propagate."""
         self._adapter.warm_up(self.model)
-        freeze_objects()
         release_free_memory()
         self._enter(READY)
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 from gunicorn.workers.base import Worker
 
+from app.config.resources import freeze_objects
 from app.config.settings import Settings
 from app.inference.call import Call
 from app.inference.startup_errors import describe_error
@@ -91,6 +92,7 @@ class WorkerLifecycle:
             self.service.model.load()
         with self.exit_on_error("Warm-up"):
             self.service.model.warm_up()
+        freeze_objects()
         if self.server.alive:
             self.open()
             self.mark_ready()
