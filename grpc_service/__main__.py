@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -17,6 +16,7 @@ from app.config.settings import read_settings, use_settings
 from app.inference.startup_errors import describe_error, exc_info_of
 from app.observability import log
 from app.protocol.errors import ConfigurationError
+from app.runtime.worker_exit import end_process_within
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -48,10 +48,7 @@ def main() -> None:
     service.start_observers(AccessLog(settings.log_format), *captures)
     serve(service, service.make_grpc_server(reuse_port=False))
     service.close()
-    # Exit after one second, because Python would wait for running threads of the model.
-    timer = threading.Timer(1, os._exit, [0])
-    timer.daemon = True
-    timer.start()
+    end_process_within(1, status=0)
 
 
 def serve(service: Service, server: Server) -> None:

@@ -61,8 +61,8 @@ def check_request_content_type(content_type: Any) -> None:
     find_request_codec(content_type)
 
 
-def _unknown_codec_error(content_type: Any, codecs: dict[str, Any], level: str) -> InvalidInput:
-    expected = f"one of {', '.join(sorted(codecs))} for {level}"
+def _unknown_codec_error(content_type: Any, codecs: dict[str, Any], user: str) -> InvalidInput:
+    expected = f"one of {', '.join(sorted(codecs))} for {user}"
     return InvalidInput(subject="content_type", expected=expected, got=content_type)
 
 

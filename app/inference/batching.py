@@ -21,7 +21,7 @@ TRANSPORT_PARAMETERS = {"binary_data", "binary_data_output", "timeout"}
 
 
 def check_batchable(metadata: ModelMetadata, max_rows: int) -> None:
-    """Raise ConfigurationError unless the first dimension of all tensors in METADATA is variable."""
+    """Raise ConfigurationError if the first dimension of a tensor in METADATA is not variable."""
     for tensor in (*metadata.inputs, *metadata.outputs):
         if tensor.shape[:1] != [-1]:
             problem = f'tensor "{tensor.name}" of METADATA has the shape {tensor.shape}'

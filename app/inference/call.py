@@ -12,8 +12,8 @@ access log, metrics, statistics, spans, capture) need to know:
     Additions     what predict() adds to the response
     Sample        request and response, if the call is captured
 
-Attributes that most calls never set have a default in the class, because creating a call is a part of
-each request.
+Attributes that most calls never set have a default in the class, because each request creates a
+call.
 
 predict() gets a RequestContext, which shows only what an owner may use (request_context.py).
 """
@@ -186,7 +186,8 @@ class Additions(NamedTuple):
     parameters: MutableMapping[str, Any]
 
 
-NO_ADDITIONS = Additions(headers=MappingProxyType({}), parameters=MappingProxyType({}))  # type: ignore[arg-type]
+_EMPTY: Any = MappingProxyType({})
+NO_ADDITIONS = Additions(headers=_EMPTY, parameters=_EMPTY)
 
 
 class Sample:
@@ -216,7 +217,7 @@ class Call:
     # Defaults of attributes that most calls never set.
     trace = NO_TRACE
     client_address = ""
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str] = _EMPTY
     additions = NO_ADDITIONS
     share: BatchShare | None = None
     sample: Sample | None = None
@@ -269,7 +270,7 @@ class Call:
         self.sample = Sample(request)
 
     def open_response(self) -> None:
-        """Let predict() add headers and parameters, without those of an earlier call of predict()."""
+        """Let predict() add headers and parameters. Forget those of an earlier call."""
         self.additions = Additions(headers=Headers(), parameters={})
 
     def set_response_parameters(self, parameters: MutableMapping[str, Any]) -> None:
@@ -301,7 +302,7 @@ class Call:
         return timings.predicted - timings.begun > QUICK_RESPONSE_SECONDS and not self.is_active()
 
     def release_thread(self) -> None:
-        """Let another thread wait for requests, because this one is about to block or to compute."""
+        """Let another thread wait for requests, because this one will block or compute."""
 
 
 # The calls that this thread processes: one, or those of a batch. Only log records read them.

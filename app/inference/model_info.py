@@ -1,4 +1,4 @@
-"""What clients can read about the service and its model: metadata, configuration, index, example."""
+"""The metadata, the configuration, the index and the example that clients can read."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
 class ModelInfo:
     """The metadata of the served model, with MODEL_NAME and MODEL_VERSION instead of METADATA's.
 
-    `example` is EXAMPLE of predict.py, or None. Raise ConfigurationError if the metadata is invalid.
+    `example` is EXAMPLE of predict.py, or None. Raise ConfigurationError for invalid metadata.
     """
 
     def __init__(

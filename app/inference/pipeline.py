@@ -171,7 +171,7 @@ class InferencePipeline:
         return deadline
 
     def _warn_of_ignored_parameters(self, parameters: JsonObject) -> None:
-        """Log one warning if requests have parameters that neither the service nor predict() reads."""
+        """Log one warning for parameters that neither the service nor predict() reads."""
         if self._adapter.reads_parameters or self._has_warned_of_parameters:
             return
         ignored = parameters.keys() - USED_PARAMETERS

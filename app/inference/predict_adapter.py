@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OwnerModule:
-    """What the owner's module, app/predict.py, defines. Functions that it does not define are None."""
+    """The members of the owner's module, app/predict.py. Missing functions are None."""
 
     METADATA: ModelMetadata
     load: Callable[[], Any]
@@ -44,7 +44,7 @@ class OwnerModule:
 
     @classmethod
     def of(cls, module: Any) -> "OwnerModule":
-        """Read a module. Raise ConfigurationError if a name is missing, or a function is invalid."""
+        """Read a module. Raise ConfigurationError for a missing name or an invalid function."""
         for name in ("METADATA", "load", "predict"):
             if not hasattr(module, name):
                 expected = "Expected METADATA, load() and predict()"
@@ -196,7 +196,7 @@ class ModelAdapter:
 
 
 class ResultReader:
-    """Reads what predict() returns: a dict, a tuple, a DataFrame, a response, or a value of a codec."""
+    """Reads the result of predict(): a dict, tuple, DataFrame, response, or value of a codec."""
 
     def __init__(self, metadata: ModelMetadata):
         self._metadata = metadata

@@ -179,7 +179,7 @@ class Group:
         self.key = key
         self.began = monotonic()
         self.tickets: list[Ticket] = []
-        self.rows = 0  # including the rows of requests that gave up
+        self.rows = 0  # including the rows of requests that have timed out
         self._is_complete = False
         self._lock = threading.Lock()  # taken until the group is complete
         self._lock.acquire()
@@ -375,7 +375,10 @@ class Scheduler:
             ticket.fail(error)
 
     def _run_group(self, leader: Ticket, group: Group, predict: Predict) -> None:
-        """Wait for the delay. Then run the tickets in one call, or one by one if that call fails."""
+        """Wait for the delay. Then run the tickets in one call.
+
+        If that call fails, run them one by one.
+        """
         leader.call.release_thread()
         group.wait_for_more(until=group.began + self._batch_limits.delay_seconds)
         tickets = self._begin(leader, group)

@@ -1,9 +1,9 @@
-"""Fast path for infer requests. It bypasses Flask's dispatch and marshmallow, which take longer than a small model.
+"""Fast path for infer requests. It bypasses Flask's dispatch, which takes longer than a small model.
 
-It bypasses Flask only if that would do nothing but call the blueprint's view: if the application has no
-hooks, signal receivers, or routes and views of its own for the infer paths. This is decided after
-the first request, because Flask accepts such extensions until then. Flask's error handlers handle
-all errors.
+It bypasses Flask only if Flask would do nothing but call the blueprint's view: if the application
+has no hooks, no signal receivers, and no routes and views of its own for the infer paths. This is
+decided after the first request, because Flask accepts such extensions until then. Flask's error
+handlers handle all errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Target(NamedTuple):
 
 
 class FastPath:
-    """WSGI middleware that handles infer requests for the served model, and passes on all others."""
+    """WSGI middleware that handles infer requests for the served model, and passes on others."""
 
     def __init__(self, app: Flask, service: Service):
         self._infer = Inference(service.pipeline, service.settings)

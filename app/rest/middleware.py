@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +63,7 @@ class CallMiddleware:
             return body
         # The body is a generator, which can also be the application's: its response starts later.
         lazy_body = _LazyBody(body, call.outcome)
-        return ClosingIterator(lazy_body, partial(self._record_lazy_end, call, environ, lazy_body))
-
-    def _record_lazy_end(self, call: RestCall, environ: dict[str, Any], body: _LazyBody) -> None:
-        self._record_end(call, environ, body.size)
+        return ClosingIterator(lazy_body, lambda: self._record_end(call, environ, lazy_body.size))
 
     def _record_end(self, call: RestCall, environ: dict[str, Any], response_bytes: int) -> None:
         """Record the end of the call. The response has `response_bytes`, after compression."""

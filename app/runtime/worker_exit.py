@@ -1,4 +1,4 @@
-"""The exit of a worker. Only end_process() calls os._exit().
+"""The exit of a worker, and of `python -m grpc_service`. Only end_process() calls os._exit().
 
 | Reason | Function | Thread | Exit status |
 |---|---|---|---|
