@@ -114,7 +114,7 @@ def match_outputs(
             raise mismatch.about("output", name, is_declared=True) from None
 
         content_type = requested.get(name)
-        if content_type not in (None, output.parameters.get("content_type")):
+        if content_type is not None and content_type != output.parameters.get("content_type"):
             output = _encode_again(output, tensor, content_type)
         outputs[name] = output
     return outputs

@@ -16,6 +16,7 @@ from app.inference.outputs import match_outputs, to_builtin
 from app.inference.predict_arguments import bind_signature
 from app.inference.signature import check_functions, read_signature, with_location
 from app.inference.startup_errors import format_error
+from app.protocol.envelope import Parameters
 from app.protocol.errors import (
     ConfigurationError,
     InferenceError,
@@ -222,7 +223,7 @@ class ResultReader:
                 remedy=f"return a dict with {join_names(self._output_names)}",
             )
         if isinstance(result, dict):
-            return result, {}
+            return result, Parameters()
         if self._codec is not None:
             result = self._encode_with_codec(result)
         if isinstance(result, InferenceResponse):
@@ -230,7 +231,7 @@ class ResultReader:
             return _unique_names(outputs), to_builtin(result.parameters)
         if is_frame(result):
             return _unique_names(list(result.items())), {"content_type": "pd"}
-        return self._outputs_by_position(result), {}
+        return self._outputs_by_position(result), Parameters()
 
     def _encode_with_codec(self, result: Any) -> Any:
         """Return the response that the project's request codec makes, or `result` if that is not of

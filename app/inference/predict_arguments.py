@@ -140,9 +140,10 @@ class InputsBinder:
         calls: Sequence[Call],
     ) -> dict[str, Any]:
         request_content_type = content_type_of_request(request, self._metadata)
-        return {
-            name: self._argument(tensor, request_content_type) for name, tensor in inputs.items()
-        }
+        arguments = {}
+        for name, tensor in inputs.items():
+            arguments[name] = self._argument(tensor, request_content_type)
+        return arguments
 
     def _argument(self, tensor: RequestInput, request_content_type: str | None) -> Any:
         annotation = self._annotations[tensor.name]

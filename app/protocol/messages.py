@@ -100,9 +100,10 @@ class InferenceRequest(Message):
     def __post_init__(self) -> None:
         if _is_json(self.inputs):
             self.inputs = self._from_json(inputs=self.inputs).inputs
-        if _is_json(self.outputs):
+        if not self.outputs:  # also for None
+            self.outputs = []
+        elif _is_json(self.outputs):
             self.outputs = self._from_json(outputs=self.outputs).outputs
-        self.outputs = self.outputs or []
         self.parameters = to_parameters(self.parameters)
 
     def to_http(self, binary: Binary = True, nonfinite: str = "error") -> HttpMessage:

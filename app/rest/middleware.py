@@ -71,9 +71,9 @@ class CallMiddleware:
             call.outcome.send(response_bytes)
         if call.is_abandoned():
             call.outcome.set_status("499")
-        length = environ.get("CONTENT_LENGTH") or ""
-        if not call.outcome.request_bytes and length.isdigit():  # a body that was not read
-            call.outcome.receive(int(length))
+        if not call.outcome.request_bytes:  # the body is empty, or it was not read
+            length = environ.get("CONTENT_LENGTH") or ""
+            call.outcome.receive(int(length) if length.isdigit() else 0)
         current_calls.set(())  # the thread also handles other requests
         self._observer_queue.add(call)
 

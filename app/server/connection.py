@@ -24,14 +24,13 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum
 from socket import MSG_PEEK
 
 from app.server.http_error import HttpError
 from app.server.request_parser import Request, RequestParser
 from app.server.sockets import READ_BYTES, PlainSocket
-from app.server.transitions import check_transition
+from app.server.transitions import InvalidTransition
 
 MAX_READ_BYTES = 2**18  # maximum size of one read of a large body
 # Time limit for a pause in a transfer. The whole transfer has one second more for every MIN_RATE
@@ -120,8 +119,8 @@ class Progress:
 
     def restart(self) -> None:
         """Begin a state, or another request in the same state."""
-        self.wait()
-        self.begun = self.since
+        self.begun = time.monotonic()
+        self.since = self.begun
         self.moved_bytes = 0
 
     def wait(self) -> None:
@@ -238,7 +237,8 @@ class Connection:
             self.progress.wait()
             return
 
-        check_transition(self.state, state, NEXT_STATES)
+        if state not in NEXT_STATES[self.state]:
+            raise InvalidTransition(self.state, state)
         self.state = state
         if state is CLOSED:
             self.socket.client.close()
@@ -315,22 +315,24 @@ class Connection:
     def _receive(self) -> None:
         """Read and parse the available data, at most to the end of a large body."""
         parser = self.parser
-        with suppress(BlockingIOError):
-            while True:
-                size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
+        while True:
+            size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
+            try:
                 data = self.socket.read(size)
-                if not data:
-                    parser.end()
-                    return
+            except BlockingIOError:
+                return
+            if not data:
+                parser.end()
+                return
 
-                self.progress.add_bytes(len(data))
-                parser.feed(data)
-                if not parser.missing_bytes:
-                    return
-                # A read of a plain socket returns what is available. One with TLS returns a record,
-                # of several.
-                if len(data) < size and type(self.socket) is PlainSocket:
-                    return
+            self.progress.add_bytes(len(data))
+            parser.feed(data)
+            if not parser.missing_bytes:
+                return
+            # A read of a plain socket returns what is available. One with TLS returns a record, of
+            # several.
+            if len(data) < size and type(self.socket) is PlainSocket:
+                return
 
     # Any thread
 

@@ -13,7 +13,6 @@ two threads never use the same connection, without a lock:
 import logging
 import select
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from app.server.connection import (
@@ -79,9 +78,10 @@ class ConnectionTable:
 
         events = WRITABLE if connection.state in SENDING_STATES else READABLE
         self._waiting[connection.descriptor] = connection
-        # From here on, another thread can handle and close the connection.
-        with suppress(OSError, ValueError):
+        try:
             self.epoll.modify(connection, events)
+        except (OSError, ValueError):
+            return  # since it is waiting again, another thread has handled and closed it
 
     # The main thread
 

@@ -37,7 +37,7 @@ import httptools
 from app.server.http_error import HttpError
 from app.server.request_body import Body, ChunkedBody, NoBody, SizedBody
 from app.server.request_head import Rules, content_length, expects_continue, make_environ
-from app.server.transitions import check_transition
+from app.server.transitions import InvalidTransition
 
 # Bytes per call of llhttp. It parses all requests in them, so this limits the queue of pipelined
 # requests.
@@ -45,6 +45,7 @@ PARSE_BYTES = 2**12
 # Limit for the head, chunk headers and trailer fields together, in addition to a quarter of the
 # body size.
 MAX_HEAD_BYTES = 2**16
+FIELD_OVERHEAD_BYTES = len(": \r\n")
 # Head that prepares llhttp for a chunked body. See RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 EMPTY = memoryview(b"")
@@ -175,7 +176,8 @@ class RequestParser:
     def feed(self, data: bytes = b"") -> None:
         """Parse buffered data and `data`. Stop after the piece that completes a request."""
         if data:
-            self._unparsed = memoryview(bytes(self._unparsed) + data)
+            rest = bytes(self._unparsed)
+            self._unparsed = memoryview(rest + data if rest else data)
         while self._unparsed and not self.requests:
             missing_bytes = self.missing_bytes
             size = missing_bytes or PARSE_BYTES
@@ -202,7 +204,8 @@ class RequestParser:
             self._enter(ENDED)
 
     def _enter(self, state: State) -> None:
-        check_transition(self.state, state, NEXT_STATES)
+        if state not in NEXT_STATES[self.state]:
+            raise InvalidTransition(self.state, state)
         self.state = state
 
     def _create_llhttp(self) -> None:
@@ -311,7 +314,7 @@ class RequestParser:
         rules = self._rules
         if len(fields) > rules.max_fields:
             raise HttpError(431, f"Too many header fields. Expected at most {rules.max_fields}.")
-        if len(name) + len(value) + len(": \r\n") > rules.max_field_bytes:
+        if len(name) + len(value) + FIELD_OVERHEAD_BYTES > rules.max_field_bytes:
             raise HttpError(
                 431, f"Header field too long. Expected at most {rules.max_field_bytes} bytes."
             )
