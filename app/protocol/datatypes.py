@@ -85,12 +85,15 @@ def _datatype(name: str, type_code: str, contents_field: str | None) -> Datatype
     dtype = np.dtype(type_code)
     is_float = dtype.kind == "f"
     is_text = dtype.kind == "O"
+    largest = math.inf
+    if is_float:
+        largest = float(np.finfo(dtype).max)
     return Datatype(
         name,
         dtype,
         contents_field,
         size=None if is_text else dtype.itemsize,
-        largest=float(np.finfo(dtype).max) if is_float else math.inf,
+        largest=largest,
         is_boolean=dtype.kind == "b",
         is_integer=dtype.kind in INTEGER_KINDS,
         is_float=is_float,

@@ -8,37 +8,53 @@ InferenceError
 ├── NotFound            unknown model, version or path
 ├── PayloadTooLarge     the request exceeds MAX_REQUEST_BYTES
 ├── UnsupportedEncoding unknown Content-Encoding
-├── ModelError          predict() raised an exception, or returned a result that does not match METADATA
+├── ModelError          predict() raised an exception, or its result does not match METADATA
 ├── Unavailable         the model is not loaded, or the worker is stopping
 ├── Overloaded          the queue is full
 ├── DeadlineExceeded    deadline exceeded before predict() could start
 │   └── PredictTimeout  predict() ran for longer than PREDICT_TIMEOUT_SECONDS
 └── ClientDisconnected  the client disconnected before predict() started
+
+An error has two messages: one for the client, and one for the log, without data from the client:
+
+    Input "x": invalid shape. Expected [-1,4], got [1,3].
+    Input: invalid shape. Expected [-1,4].
 """
 
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 Status = TypeVar("Status")
 
-MAX_TEXT = (
-    500  # gRPC sends the text as a percent-encoded header, and clients reject headers over 8 KiB
-)
+# Maximum length of a message for the client. gRPC sends it as a percent-encoded header, and clients
+# reject headers over 8 KiB.
+MAX_TEXT = 500
 NOTHING = object()  # default of `got`, because None is a valid value
+# A lowercase word of English at the start of a message, not a name such as predict().
+_FIRST_WORD = re.compile(r"[a-z]+([\[ :,.]|$)")
+
+
+class PathPart(NamedTuple):
+    """A part of the request that an error is about, such as `input "x"`, for the two messages."""
+
+    client_text: str
+    log_text: str
 
 
 class InferenceError(Exception):
-    """A failed request. str() returns the error message for the client, which is the same in both transports.
+    """A failed request. str() returns the message for the client, equal in both transports.
 
-    The message is `Subject: problem. Expected X, got Y. Remedy.`, without empty parts. An empty problem results in
-    `Invalid subject.` A message that consists only of a problem, such as the model's own, is not changed.
+    The message is `Subject: problem. Expected X, got Y. Remedy.`, without empty parts. An empty
+    problem results in `Invalid subject.` A message that consists only of a problem, such as the
+    model's own, is not changed.
 
     - problem: the reason.
     - subject: the invalid part of the request. It can contain names declared in METADATA.
     - expected: the valid values.
-    - got: the client's value, as JSON unless it is text. Only this part contains client data. The log omits it.
+    - got: the client's value, as JSON unless it is text. Only this part contains client data. The
+      log omits it.
     - remedy: the next step for the client or the operator.
     """
 
@@ -51,16 +67,25 @@ class InferenceError(Exception):
         got: object = NOTHING,
         remedy: str = "",
     ):
-        self.problem, self.subject, self.expected, self.remedy = problem, subject, expected, remedy
-        self.got = (
-            None if got is NOTHING else (got or '""') if isinstance(got, str) else format_value(got)
-        )
-        self.path = (
-            [(subject, subject)] if subject else []
-        )  # pairs of text for the client and text for the log
+        self.problem = problem
+        self.subject = subject
+        self.expected = expected
+        self.remedy = remedy
+        # The text of the client's value, or None without one.
+        self.got: str | None = None
+        if isinstance(got, str):
+            self.got = got or '""'
+        elif got is not NOTHING:
+            self.got = format_value(got)
+        # From the outermost part of the request to the innermost.
+        self.path: list[PathPart] = []
+        if subject:
+            self.path.append(PathPart(subject, subject))
 
     def __str__(self) -> str:
-        return shorten(self._format(is_logged=False).encode("utf-8", "replace").decode(), MAX_TEXT)
+        text = self._format(is_logged=False)
+        valid_unicode = text.encode("utf-8", "replace").decode()
+        return shorten(valid_unicode, MAX_TEXT)
 
     def log_text(self) -> str:
         """Return the message without data from the client."""
@@ -69,28 +94,42 @@ class InferenceError(Exception):
     def _format(self, is_logged: bool) -> str:
         if not (self.path or self.expected or self.got or self.remedy):
             return self.problem
-        expected = f"expected {self.expected}" if self.expected else ""
-        got = f"got {self.got}" if self.got and not is_logged else ""
-        sentences = self.reason(is_logged), ", ".join(filter(None, (expected, got))), self.remedy
-        return " ".join(to_sentence(each) for each in sentences if each)
+
+        comparison = []
+        if self.expected:
+            comparison.append(f"expected {self.expected}")
+        if self.got and not is_logged:
+            comparison.append(f"got {self.got}")
+        sentences = [self.reason(is_logged), ", ".join(comparison), self.remedy]
+        return " ".join(to_sentence(sentence) for sentence in sentences if sentence)
 
     def reason(self, is_logged: bool = True) -> str:
         """Return the subject and the problem: `input "features": invalid shape`."""
-        path = [names[is_logged] for names in self.path]
-        problem = self.problem or f"invalid {path.pop() if path else 'request'}"
-        return ": ".join([*path, problem])
+        parts = []
+        for part in self.path:
+            parts.append(part.log_text if is_logged else part.client_text)
+        problem = self.problem
+        if not problem:
+            innermost = parts.pop() if parts else "request"
+            problem = f"invalid {innermost}"
+        return ": ".join([*parts, problem])
 
     def about(self, kind: str, name: str | None = None, *, is_declared: bool = False) -> Self:
-        """Return a copy whose subject begins with `kind "name"`: `invalid shape` becomes `Input "x": invalid shape`.
+        """Return a copy whose subject begins with `kind "name"`: from `invalid shape`, it makes
+        `Input "x": invalid shape`.
 
-        Each caller adds the part of the request that it knows. The log contains the name only if METADATA declares it.
+        Each caller adds the part of the request that it knows. The log contains the name only if
+        METADATA declares it.
         """
-        client_text = kind if name is None else f'{kind} "{name}"'
+        client_text = kind
+        if name is not None:
+            client_text = f'{kind} "{name}"'
         log_text = client_text if is_declared else kind
-        # Not copy.copy(), which calls __init__() of subclasses in predict.py with unknown parameters.
+
+        # copy.copy() would call __init__() of subclasses in predict.py with unknown parameters.
         error = type(self).__new__(type(self), *self.args)
         error.__dict__.update(self.__dict__)
-        error.path = [(client_text, log_text), *self.path]
+        error.path = [PathPart(client_text, log_text), *self.path]
         return error
 
 
@@ -115,7 +154,10 @@ class InvalidRequest(InvalidInput):
         self.errors = errors
 
     def _format(self, is_logged: bool) -> str:
-        return " ".join(each.log_text() if is_logged else str(each) for each in self.errors)
+        texts = []
+        for error in self.errors:
+            texts.append(error.log_text() if is_logged else str(error))
+        return " ".join(texts)
 
 
 class NotFound(InferenceError): ...
@@ -146,17 +188,23 @@ class ClientDisconnected(InferenceError): ...
 
 
 class ConfigurationError(Exception):
-    """An error in a setting, in METADATA or in predict(), which prevents the start of the service."""
+    """An error in a setting, in METADATA or in predict(). The service does not start."""
 
 
 def to_sentence(text: str) -> str:
     """Add a period to `text`, and capitalize it unless it begins with a name such as predict()."""
-    text = text[0].upper() + text[1:] if re.match(r"[a-z]+([\[ :,.]|$)", text) else text
-    return text if text.endswith((".", "?", "…")) else f"{text}."
+    if _FIRST_WORD.match(text):
+        text = text[0].upper() + text[1:]
+    if text.endswith((".", "?", "…")):
+        return text
+    return f"{text}."
 
 
 def format_value(value: object) -> str:
-    """Return a string in double quotes, and other values as JSON, or their repr() if JSON cannot represent them."""
+    """Return a string in double quotes, and another value as JSON.
+
+    If JSON cannot represent it, return its repr().
+    """
     if isinstance(value, str):
         return f'"{value}"'
     try:
@@ -172,9 +220,14 @@ def join_names(words: Iterable[Any]) -> str:
 
 def shorten(text: str, limit: int = 60) -> str:
     """Truncate `text` to `limit` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"
 
 
 def status_of(error: InferenceError, table: dict[type[InferenceError], Status]) -> Status:
     """Return the status of the error's class or of the nearest base class in `table`."""
-    return next(table[cls] for cls in type(error).__mro__ if cls in table)
+    for error_class in type(error).__mro__:
+        if error_class in table:
+            return table[error_class]
+    raise LookupError(type(error))

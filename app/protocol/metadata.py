@@ -45,19 +45,25 @@ class MetadataTensor:
     @property
     def parameters(self) -> JsonObject:
         """Return the parameters of the tensor in a response. Model metadata can have more (R6)."""
-        return {"content_type": self.content_type} if self.content_type else {}
+        if self.content_type:
+            return {"content_type": self.content_type}
+        return {}
 
     def describe(self) -> dict[str, Any]:
         """Return the JSON object of the tensor in model metadata (R6)."""
         parameters = without_empty(
             {**self.parameters, "missing": self.missing, "optional": self.optional}
         )
-        head = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
-        return {**head, "parameters": parameters} if parameters else head
+        description = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
+        if parameters:
+            description["parameters"] = parameters
+        return description
 
     def config(self) -> dict[str, Any]:
         """Return the JSON object of the tensor in the model configuration (T1)."""
-        triton_name = "STRING" if self.datatype == "BYTES" else self.datatype
+        triton_name = self.datatype
+        if triton_name == "BYTES":
+            triton_name = "STRING"
         return {"name": self.name, "data_type": f"TYPE_{triton_name}", "dims": self.shape}
 
 
@@ -91,26 +97,31 @@ class ModelMetadata:
 
     def describe(self) -> dict[str, Any]:
         """Return the metadata as a JSON object (R6)."""
-        parameters = without_empty({"content_type": self.content_type})
-        members = without_empty({"properties": self.properties, "parameters": parameters})
-        return {
+        description: dict[str, Any] = {
             "name": self.name,
             "versions": [self.version],
             "platform": self.platform,
             "inputs": [tensor.describe() for tensor in self.inputs],
             "outputs": [tensor.describe() for tensor in self.outputs],
-            **members,
         }
+        if self.properties:
+            description["properties"] = self.properties
+        if self.content_type:
+            description["parameters"] = {"content_type": self.content_type}
+        return description
 
     def config(self) -> dict[str, Any]:
         """Return the model configuration (T1).
 
         Shapes include the batch dimension, because max_batch_size is 0.
         """
+        inputs = []
+        for tensor in self.inputs:
+            inputs.append({**tensor.config(), "optional": tensor.optional})
         return {
             "name": self.name,
             "platform": self.platform,
             "max_batch_size": 0,
-            "input": [{**tensor.config(), "optional": tensor.optional} for tensor in self.inputs],
+            "input": inputs,
             "output": [tensor.config() for tensor in self.outputs],
         }
