@@ -47,5 +47,5 @@ def test_empty_batch(infer: Infer) -> None:
 
 def test_rejects_wrong_number_of_measurements(infer: Infer) -> None:
     """A flower without exactly four measurements is rejected with an error that names the input."""
-    with pytest.raises(InvalidInput, match="features"):
+    with pytest.raises(InvalidInput, match='Input "features": invalid shape'):
         infer(features=[[5.1, 3.5, 1.4]])

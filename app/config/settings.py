@@ -138,7 +138,7 @@ class Settings:
         4, number(int, 1, 1024), "Maximum concurrent calls of predict() per worker"
     )
     max_queue_size: int = setting(
-        64, number(int, 0, 4096), "Maximum queued requests per worker. Others get status 503"
+        64, number(int, 0, 4096), "Maximum queued requests per worker, or 0. Others get status 503"
     )
     max_batch_size: int = setting(
         1, number(int, 1, 65536), "Maximum rows of a batch of requests. 1 disables batching"

@@ -489,7 +489,7 @@ class Scheduler:
         return ticket.call.deadline - DEADLINE_MARGIN * self._average_seconds
 
     def _overloaded(self) -> Overloaded:
-        running = f"{self.concurrency} requests running (MAX_CONCURRENCY)"
+        running = f"{self.concurrency} running (MAX_CONCURRENCY)"
         queued = f"{self._max_queued} queued (MAX_QUEUE_SIZE)"
         return Overloaded(f"server overloaded: {running} and {queued}", remedy="retry later")
 

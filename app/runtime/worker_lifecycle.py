@@ -6,6 +6,7 @@ import faulthandler
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -222,4 +223,6 @@ def print_startup_message(service: Service, has_page: bool) -> None:
     lines += [f"    {name}  {address}" for name, address in addresses.items()]
     lines.append(f"    PID   {os.getppid()}: HUP loads the model again, TERM stops the service")
     lines += ["", "  Try it:", f"    {command}"]
-    print("", *lines, "", sep="\n", flush=True)  # noqa: T201
+    # One write, because other workers may write log messages at the same time.
+    sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
+    sys.stdout.flush()

@@ -144,6 +144,13 @@ def add_grpcurl(session: Session) -> None:
 
 
 @contextmanager
+def grpcurl(session: Session) -> Iterator[None]:
+    """Define grpcurl, which a reader has installed."""
+    add_grpcurl(session)
+    yield
+
+
+@contextmanager
 def service(session: Session) -> Iterator[None]:
     """Run the service, which a page assumes, until the page starts it itself. The page's request is for its model."""
     (session.folder / "body.json").write_text(IRIS)
@@ -224,6 +231,7 @@ def git_conflict(session: Session) -> Iterator[None]:
 
 
 PREPARED: dict[str, Callable[[Session], AbstractContextManager[None]]] = {
+    "README.md": grpcurl,
     "docs/batch-tools.md": tables,
     "docs/command-line.md": request_file,
     "docs/performance.md": perf_analyzer,
