@@ -23,9 +23,9 @@ import grpc
 
 from oip_conformance.wires import Grpc
 
-READY_SECONDS = 60
-STOP_SECONDS = 60
-WAIT_SECONDS = 60
+READY_SECONDS = 180
+STOP_SECONDS = 180
+WAIT_SECONDS = 180
 
 # UDP sockets that reserve ports for this process, from the oldest to the newest, see free_ports(). By the time that
 # the oldest one is closed, its service has opened the port itself.

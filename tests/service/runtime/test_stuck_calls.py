@@ -122,7 +122,7 @@ def test_replacement_without_rolling_reload(stack: ExitStack, tmp_path: Path) ->
 
 def test_call_that_holds_the_gil(stack: ExitStack, tmp_path: Path) -> None:
     """gunicorn kills a worker whose call holds the GIL. The log contains its stack, and a new worker serves."""
-    settings = {"PREDICT_TIMEOUT_SECONDS": 1, "GUNICORN_CMD_ARGS": "--timeout 8"}
+    settings = {"PREDICT_TIMEOUT_SECONDS": 1, "GUNICORN_CMD_ARGS": "--timeout 20"}
     client = serve(stack, tmp_path, **settings)
     with pytest.raises((OSError, http.client.HTTPException)):
         infer(client, "rest", HOLDING_GIL)
