@@ -1,4 +1,7 @@
-"""Payload capture: JSON Lines files with sampled requests and their responses (docs/guides/capture.md)."""
+"""Payload capture: JSON Lines files with sampled requests and their responses.
+
+docs/guides/capture.md describes the files.
+"""
 
 import atexit
 import logging
@@ -80,8 +83,10 @@ class Capture:
         """
         if len(line) > self._max_bytes:
             raise OSError("line longer than CAPTURE_MAX_BYTES")
-        size = os.path.getsize(self._path) if os.path.exists(self._path) else 0
-        if size and size + len(line) > self._max_bytes:
+        file_size = 0
+        if os.path.exists(self._path):
+            file_size = os.path.getsize(self._path)
+        if file_size and file_size + len(line) > self._max_bytes:
             os.replace(self._path, f"{self._path}.1")
         with open(self._path, "ab", buffering=0, opener=_open_private) as file:
             written = file.write(line)
@@ -127,11 +132,12 @@ class Capture:
         except InvalidInput:
             tensor.parameters = {**tensor.parameters, "content_type": "bytes"}
             return self._tensor(tensor)
+        # A list with one fragment for each chunk of elements, which orjson joins with commas.
         data = head["data"]
-        pieces = [
-            orjson.Fragment(write_json(data[start : start + CHUNK])[1:-1])
-            for start in range(0, len(data), CHUNK)
-        ]
+        pieces = []
+        for start in range(0, len(data), CHUNK):
+            text = write_json(data[start : start + CHUNK])
+            pieces.append(orjson.Fragment(text[1:-1]))  # without the brackets
         return {**head, "data": pieces}
 
 

@@ -1,4 +1,11 @@
-"""Logging to standard error, one line per record, as text or JSON. A slow reader of the log does not block requests."""
+"""Logging to standard error, one line per record, as text or JSON.
+
+A slow reader of the log must not block requests, so a thread writes the lines:
+
+    record -> LogHandler.prepare(): lines -> queue -> writer thread -> standard error
+
+If the queue is full, its lines are dropped and counted.
+"""
 
 import json
 import logging
@@ -21,17 +28,22 @@ from app.inference.call import Call, current_calls
 
 STDERR = 2
 MAX_QUEUED = 4096  # records, or groups of access log lines, in the queue of the writer thread
-FLUSH_SECONDS = (
-    0.5  # maximum wait for the reader of the log, at exit and in processes without a writer thread
-)
-STANDARD = {
-    *vars(logging.makeLogRecord({})),
+# Maximum wait for the reader of the log, at exit and in processes without a writer thread.
+FLUSH_SECONDS = 0.5
+# Attributes of every record. Others come from the argument `extra` of a logging function.
+STANDARD_ATTRIBUTES = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+# Fields with a position of their own in a line of text, and the pid, which is omitted there.
+POSITIONED_FIELDS = {
+    "timestamp",
+    "level",
+    "logger",
     "message",
-    "asctime",
-    "taskName",
-}  # other attributes come from `extra`
-# Fields with a fixed position in a line of text, and the pid, which is omitted there.
-HEAD = {"timestamp", "level", "logger", "message", "pid", "request_id", "stacktrace"}
+    "pid",
+    "request_id",
+    "stacktrace",
+}
+# Fields that the last line of a traceback also contains.
+ERROR_FIELDS = {"error_type", "error_message"}
 
 logger = logging.getLogger("app")
 
@@ -52,18 +64,22 @@ def escape(text: str) -> str:
     """Escape nonprintable characters, such as line breaks and control characters of terminals."""
     if text.isprintable():
         return text
-    return "".join(
-        each if each.isprintable() else json.dumps(each)[1:-1].replace("\x7f", "\\u007f")
-        for each in text
-    )
+    return "".join(map(_escape_character, text))
+
+
+def _escape_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character == "\x7f":  # JSON does not escape it
+        return r"\u007f"
+    return json.dumps(character)[1:-1]
 
 
 def to_json(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str).decode()
-    except (
-        TypeError
-    ):  # a lone surrogate, a key that is not a str, or an integer of more than 64 bits
+    # A lone surrogate, a key that is not a str, or an integer of more than 64 bits.
+    except TypeError:
         return json.dumps(value, default=str, skipkeys=True)
 
 
@@ -74,17 +90,23 @@ class JsonFormatter(logging.Formatter):
         fields: dict[str, Any] = {
             "timestamp": format_time(record.created),
             "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
         }
-        fields |= {"logger": record.name, "message": record.getMessage(), "pid": record.process}
         calls = current_calls.get()
         if calls:
             fields["request_id"] = ",".join(call.id for call in calls)
             fields |= trace_fields(calls[0])
-        fields |= {name: value for name, value in vars(record).items() if name not in STANDARD}
-        fields |= {"stacktrace": record.stack_info} if record.stack_info else {}
+        for name, value in vars(record).items():
+            if name not in STANDARD_ATTRIBUTES:
+                fields[name] = value
+        if record.stack_info:
+            fields["stacktrace"] = record.stack_info
         if record.exc_info and record.exc_info[0]:
-            message = "".join(traceback.format_exception_only(record.exc_info[1])).strip()
-            fields |= {"error_type": record.exc_info[0].__name__, "error_message": message}
+            error_class, error, _ = record.exc_info
+            fields["error_type"] = error_class.__name__
+            fields["error_message"] = "".join(traceback.format_exception_only(error)).strip()
             fields["stacktrace"] = self.formatException(record.exc_info)
         return self.format_fields(fields)
 
@@ -94,27 +116,32 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(JsonFormatter):
-    """Formats a record as `TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`, followed by the traceback."""
+    """Formats a record as `TIME LEVEL LOGGER [REQUEST ID]: MESSAGE NAME=VALUE ...`.
+
+    Indented lines of the traceback follow.
+    """
 
     def format_fields(self, fields: dict[str, Any]) -> str:
-        request = f" [{fields['request_id']}]" if "request_id" in fields else ""
-        hidden = HEAD | {"error_type", "error_message"} if "stacktrace" in fields else HEAD
-        extra = [
-            f" {name}={to_json(value)}" for name, value in fields.items() if name not in hidden
-        ]
-        head = f"{fields['timestamp']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
-        return "\n    ".join(
-            map(escape, ("".join([head, *extra]), *fields.get("stacktrace", "").splitlines()))
-        )
+        stacktrace = fields.get("stacktrace", "")
+        origin = f"{fields['timestamp']} {fields['level']} {fields['logger']}"
+        if "request_id" in fields:
+            origin += f" [{fields['request_id']}]"
+        line = f"{origin}: {fields['message']}"
+        for name, value in fields.items():
+            is_in_stacktrace = bool(stacktrace) and name in ERROR_FIELDS
+            if name not in POSITIONED_FIELDS and not is_in_stacktrace:
+                line += f" {name}={to_json(value)}"
+        return "\n    ".join(map(escape, [line, *stacktrace.splitlines()]))
 
 
 FORMATTERS: dict[str, type[JsonFormatter]] = {"json": JsonFormatter, "text": TextFormatter}
 
 
 class LogHandler(QueueHandler):
-    """Passes lines to a writer thread. If the queue is full, it drops lines, and logs their number later.
+    """Passes lines to a writer thread. If the queue is full, it drops lines.
 
-    Before start(), and in a process that was forked after start(), the calling thread writes.
+    The next line that is written then has their number in front. Before start(), and in a process
+    that was forked after start(), the calling thread writes.
     """
 
     queue: queue.Queue[str]
@@ -122,36 +149,42 @@ class LogHandler(QueueHandler):
     def __init__(self) -> None:
         super().__init__(queue.Queue(MAX_QUEUED))
         self._thread = threading.Thread()
-        self._dropped = self._reported = (
-            0  # numbers of lines, approximate because threads count without a lock
-        )
+        # Numbers of lines. They are approximate, because threads count without a lock.
+        self._dropped = 0
+        self._reported = 0
 
     def start(self) -> None:
-        """Start the writer thread. It is created here, because a fork marks existing Thread objects as stopped."""
+        """Start the writer thread.
+
+        It is created here, because a fork marks existing Thread objects as stopped.
+        """
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def prepare(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
-        except (
-            Exception
-        ) as error:  # wrong arguments for the format string, or an object whose str() fails
-            problem = f"Cannot write a record of {record.pathname}:{record.lineno}: {type(error).__name__}"
+        # Wrong arguments for the format string, or an object whose str() fails.
+        except Exception as error:
+            place = f"{record.pathname}:{record.lineno}"
+            problem = f"Cannot write a record of {place}: {type(error).__name__}"
             plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
             return self.format(logging.makeLogRecord(plain)) + "\n"
 
     def enqueue(self, lines: str) -> None:  # type: ignore[override]
         """Queue complete lines for the writer thread. Without this thread, write them."""
-        try:
-            if self._thread.is_alive():  # False in a forked process
-                self.queue.put_nowait(lines)
-            elif select.select([], [STDERR], [], FLUSH_SECONDS)[1]:
+        if not self._thread.is_alive():  # as in a forked process
+            _, writable, _ = select.select([], [STDERR], [], FLUSH_SECONDS)
+            if writable:
                 self._send(lines)
             else:
-                raise queue.Full
+                self._drop(lines)
+            return
+
+        try:
+            self.queue.put_nowait(lines)
         except queue.Full:
-            self._dropped += lines.count("\n")
+            self._drop(lines)
 
     def flush(self) -> None:
         """Wait at most FLUSH_SECONDS until all lines are written. logging.shutdown() calls this."""
@@ -159,19 +192,25 @@ class LogHandler(QueueHandler):
         while self._thread.is_alive() and self.queue.unfinished_tasks and time.monotonic() < end:
             time.sleep(0.005)
 
+    def _drop(self, lines: str) -> None:
+        self._dropped += lines.count("\n")
+
     def _run(self) -> None:
         while True:
             self._send(self.queue.get())
             self.queue.task_done()
 
     def _send(self, lines: str) -> None:
-        if dropped := self._dropped - self._reported:
-            self._reported += dropped
-            text = f"Dropped {dropped} log lines"
-            lines = (
-                self.prepare(logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None))
-                + lines
-            )
+        """Write the lines to standard error, after a message about dropped ones if there are any.
+
+        Block until the reader of the log has room for them.
+        """
+        unreported = self._dropped - self._reported
+        if unreported:
+            self._reported += unreported
+            text = f"Dropped {unreported} log lines"
+            record = logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)
+            lines = self.prepare(record) + lines
         data = lines.encode(errors="backslashreplace")
         with suppress(OSError):  # stderr is closed
             while data:
@@ -182,26 +221,39 @@ handler = LogHandler()
 
 
 def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
-    """Log all records, warnings and uncaught exceptions in this format. By default, read the format from LOG_FORMAT.
+    """Log all records, warnings and uncaught exceptions in this format.
 
-    With JSON, disable the log of grpcio's C core unless GRPC_VERBOSITY is set. Call this before grpcio is imported.
+    By default, read the format from LOG_FORMAT. With JSON, disable the log of grpcio's C core
+    unless GRPC_VERBOSITY is set. Call this before grpcio is imported.
     """
-    name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
-    handler.setFormatter(FORMATTERS.get(name, TextFormatter)())
+    format_name = (log_format or os.environ.get("LOG_FORMAT", "")).strip().lower()
+    formatter_class = FORMATTERS.get(format_name, TextFormatter)
+    handler.setFormatter(formatter_class())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(log_level)
     logging.captureWarnings(True)
-    warnings.formatwarning = lambda message, category, filename, lineno, line=None: (
-        f"{filename}:{lineno}: {category.__name__}: {message}"
-    )
-    sys.excepthook = log_uncaught
-    threading.excepthook = lambda args: log_uncaught(
-        args.exc_type, args.exc_value, args.exc_traceback
-    )
-    if name == "json":
+    warnings.formatwarning = _format_warning
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
+    if format_name == "json":
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def log_uncaught(kind: Any, error: Any, trace: Any) -> None:
-    if not issubclass(kind, SystemExit):
-        logger.critical("Unhandled exception", exc_info=(kind, error, trace))
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Return a warning in one line, without the line of code that caused it."""
+    return f"{filename}:{lineno}: {category.__name__}: {message}"
+
+
+def _log_uncaught(error_class: Any, error: Any, trace: Any) -> None:
+    if not issubclass(error_class, SystemExit):
+        logger.critical("Unhandled exception", exc_info=(error_class, error, trace))
+
+
+def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)

@@ -1,7 +1,9 @@
 """Directory and file names for prometheus_client's multiprocess mode.
 
-prometheus_client names files after the process id, so that worker restarts would fill the directory. Here, a new worker
-reuses the files of one that has exited. Only this module uses private names of prometheus_client.
+prometheus_client names files after the process id, so that worker restarts would fill the
+directory. Here, each worker has a slot, such as `17w2` for the second worker of the master with the
+process id 17. The files are named after the slot, and a new worker takes the slot of one that has
+exited. Only this module uses private names of prometheus_client.
 """
 
 import atexit
@@ -13,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import count, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,14 @@ _slots: dict[int, str] = {}  # slots by process id. Processes that predict() for
 
 
 def metrics_directory() -> Path | None:
-    """Return the directory of the metric files, or None if this process keeps metrics in its own memory."""
-    return Path(name) if (name := os.environ.get(VARIABLE)) else None
+    """Return the directory of the metric files.
+
+    None: this process keeps metrics in its own memory.
+    """
+    name = os.environ.get(VARIABLE)
+    if not name:
+        return None
+    return Path(name)
 
 
 def memory_directory() -> Path | None:
@@ -60,40 +68,58 @@ def _memory_with_room(workers: int) -> Path | None:
 
 
 def create_directory(workers: int) -> Path:
-    """Return PROMETHEUS_MULTIPROC_DIR, or create a directory for this master, in /dev/shm if it has enough space.
+    """Return PROMETHEUS_MULTIPROC_DIR, or create a directory for this master.
 
-    Call this before prometheus_client is imported. Raise ConfigurationError if the directory cannot be created.
+    The latter is in /dev/shm if that has enough space. Call this before prometheus_client is
+    imported. Raise ConfigurationError if the directory cannot be created.
     """
-    place = metrics_directory()
+    directory = metrics_directory()
     try:
-        if place is None or (
-            place.name.startswith(PREFIX) and place not in _created
-        ):  # of a previous master
-            memory = _memory_with_room(workers)
-            place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory))
-            _created.append(place)
-            atexit.register(remove_directory, os.getpid())
-            os.environ[VARIABLE] = str(place)
-        place.mkdir(0o700, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=place).close()
+        if directory is None or _belongs_to_other_master(directory):
+            directory = _create_temporary_directory(workers)
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        _check_is_writable(directory)
     except OSError as error:
         raise ConfigurationError(
             f"{VARIABLE}: cannot create the directory for metrics: {error}."
         ) from error
-    return place
+    return directory
+
+
+def _belongs_to_other_master(directory: Path) -> bool:
+    """Return True for a directory that an earlier master made, and left in the environment."""
+    return directory.name.startswith(PREFIX) and directory not in _created
+
+
+def _create_temporary_directory(workers: int) -> Path:
+    """Create a directory, which is removed at the exit of this process, and set the variable."""
+    memory = _memory_with_room(workers)
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory))
+    _created.append(directory)
+    atexit.register(remove_directory, os.getpid())
+    os.environ[VARIABLE] = str(directory)
+    return directory
+
+
+def _check_is_writable(directory: Path) -> None:
+    """Raise OSError if this process cannot create files in the directory."""
+    tempfile.TemporaryFile(dir=directory).close()
 
 
 def remove_directory(master: int) -> None:
     """Remove the directories that the process `master` created. Do nothing in a forked process."""
-    for path in _created if os.getpid() == master else ():
-        shutil.rmtree(path, ignore_errors=True)
+    if os.getpid() != master:
+        return
+    for directory in _created:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
-def find_free_slot(taken: Collection[str]) -> str:
-    """Return the first slot name that no running worker of this master has."""
-    return next(
-        name for name in (f"{os.getpid()}w{number}" for number in count(1)) if name not in taken
-    )
+def find_free_slot(occupied: Collection[str]) -> str:
+    """Return the first slot of this master that is not one of the occupied ones."""
+    number = 1
+    while f"{os.getpid()}w{number}" in occupied:
+        number += 1
+    return f"{os.getpid()}w{number}"
 
 
 def own_slot() -> str | int:
@@ -102,7 +128,10 @@ def own_slot() -> str | int:
 
 
 def use_slots() -> None:
-    """Make prometheus_client name files after slots, not process ids. Call this before a metric is created."""
+    """Make prometheus_client name files after slots, not process ids.
+
+    Call this before a metric is created.
+    """
     from prometheus_client import values
 
     values.ValueClass = values.MultiProcessValue(own_slot)
@@ -111,25 +140,35 @@ def use_slots() -> None:
 def take_slot(name: str) -> None:
     """Use the files of this slot. Call this after the fork, before a metric is updated."""
     _slots[os.getpid()] = name
-    if place := metrics_directory():
-        place.mkdir(0o700, parents=True, exist_ok=True)  # another program may have removed it
+    directory = metrics_directory()
+    if directory:  # another program may have removed it
+        directory.mkdir(0o700, parents=True, exist_ok=True)
 
 
-def files_to_merge(place: Path) -> Iterator[str]:
-    """Yield the files that are not empty. New files are empty at first, and exiting workers remove files of gauges."""
-    for path in place.glob("*.db"):
+def files_to_merge(directory: Path) -> Iterator[str]:
+    """Yield the files that are not empty.
+
+    New files are empty at first, and exiting workers remove files of gauges.
+    """
+    for path in directory.glob("*.db"):
         with suppress(FileNotFoundError):
             if path.stat().st_size:
                 yield str(path)
 
 
 def observe_all(histogram: Any, values: Sequence[float], use_internals: bool = True) -> None:
-    """Call histogram.observe() for each value, or use private names, which takes a tenth of the time."""
-    bounds, buckets = (getattr(histogram, name, None) for name in ("_upper_bounds", "_buckets"))
-    if not (use_internals and bounds and buckets):
+    """Call histogram.observe() for each value, or do the same with private names.
+
+    The latter takes a tenth of the time: it locks each bucket once for all values.
+    """
+    upper_bounds = getattr(histogram, "_upper_bounds", None)
+    buckets = getattr(histogram, "_buckets", None)
+    if not (use_internals and upper_bounds and buckets):
         for value in values:
             histogram.observe(value)
         return
-    for bucket, number in Counter(map(bisect_left, repeat(bounds), values)).items():
-        buckets[bucket].inc(number)
+
+    bucket_indexes = map(bisect_left, repeat(upper_bounds), values)
+    for index, count in Counter(bucket_indexes).items():
+        buckets[index].inc(count)
     histogram._sum.inc(sum(values))

@@ -54,9 +54,10 @@ ROWS = tuple(float(2**power) for power in range(11))
 
 
 class Metrics:
-    """Metrics of a process. observe() is an observer of the queue. `use_internals`: see observe_all.
+    """Metrics of a process. observe() is an observer of the queue.
 
     The metrics are attributes of prometheus_client's types, which add the suffix `_total`.
+    `use_internals` is explained in observe_all().
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""OpenTelemetry spans of infer requests, with stage durations as attributes. Spans of predict() are their children."""
+"""OpenTelemetry spans of infer requests, with stage durations as attributes.
+
+Spans that predict() creates are their children.
+"""
 
 import logging
 import threading

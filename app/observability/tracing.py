@@ -1,4 +1,7 @@
-"""Optional tracing. It needs the packages of the extra `tracing` and OTEL_* variables that name a collector."""
+"""Optional tracing.
+
+It needs the packages of the extra `tracing`, and OTEL_* variables that name a collector.
+"""
 
 import logging
 import os
@@ -12,18 +15,30 @@ logger = logging.getLogger(__name__)
 
 
 def make_spans(model: ModelMetadata) -> Any:
-    """Return Spans for a model, or None if tracing is off or cannot start. Log a warning if it cannot start."""
-    get = os.environ.get
-    is_off = get("OTEL_SDK_DISABLED", "").lower() == "true" or get("OTEL_TRACES_EXPORTER") == "none"
-    if is_off or not any(get(name, "").strip() for name in ENDPOINTS):
+    """Return Spans for a model, or None if tracing is off or cannot start.
+
+    Log a warning if it cannot start.
+    """
+    if not _is_enabled():
         return None
     try:
         from app.observability.spans import Spans
 
         return Spans(model)
     except Exception as error:  # tracing is optional
-        remedy = ". Install the packages: pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
-        logger.warning(
-            "Tracing is disabled: %s%s", error, remedy if isinstance(error, ImportError) else ""
-        )
+        remedy = ""
+        if isinstance(error, ImportError):
+            command = "pip install -e '.[tracing]', or make lock EXTRAS=tracing for an image"
+            remedy = f". Install the packages: {command}"
+        logger.warning("Tracing is disabled: %s%s", error, remedy)
         return None
+
+
+def _is_enabled() -> bool:
+    """Return True if the environment names a collector, and does not disable OpenTelemetry."""
+    environment = os.environ
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    if environment.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    return any(environment.get(name, "").strip() for name in ENDPOINTS)
