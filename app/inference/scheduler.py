@@ -273,7 +273,9 @@ class Scheduler:
         ticket = Ticket(request, call)
         with self._lock:
             group = self._add(ticket, key)
-        if ticket.state is WAITING:
+        # Only a leader does not wait. Other threads go on as soon as the lock is free, so a ticket
+        # that was WAITING may be RUNNING or DONE by now. Then one of them calls wake().
+        if ticket.state is not LEADING:
             self._wait(ticket, group)
         if ticket.state is LEADING:
             self._lead(ticket, group, predict)
@@ -479,8 +481,8 @@ class Scheduler:
                     ticket.enter(LEADING)
                     ticket.wake()
                     return
-                self._leave(ticket, group)
                 ticket.fail(_client_disconnected())
+                self._leave(ticket, group)
                 ticket.wake()
             self._free_slots += 1
 
