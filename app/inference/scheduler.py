@@ -1,9 +1,11 @@
-"""The scheduler decides when a request runs, and which requests share a call of predict().
+"""The scheduler decides when a request runs, and which requests share a run.
 
-It has a number of slots, and a queue. A group of requests that share a call needs one slot:
+A run is one execution of predict(), for one request or for several. (A call, as in call.py, is a
+client's call of the service.) The scheduler has a number of slots, and a queue. A group of requests
+that share a run needs one slot:
 
 - Without batching, every group has one request.
-- With batching, requests of one kind join an open group until it is full or its call starts. Groups
+- With batching, requests of one kind join an open group until it is full or its run starts. Groups
   therefore grow with the load. A request does not wait for others if a slot is free, except for
   MAX_BATCH_DELAY_MS.
 
@@ -20,18 +22,21 @@ request's ticket shows where it is:
     state     meaning                                  next
     --------  ---------------------------------------  -------------------------------------------
     WAITING   waits in the queue, or joined a group    LEADING: it gets its group's slot
-                                                       RUNNING: its leader starts the call
+                                                       RUNNING: its leader starts the run
                                                        DONE: deadline or disconnect, with an error
     LEADING   its thread calls predict()               DONE
     RUNNING   its leader's thread calls predict()      DONE
     DONE      has a result or an error                 -
+
+Whoever moves another thread's ticket to LEADING, or from RUNNING to DONE, or removes it from the
+queue, then wakes its thread.
 
 Example with one slot, a batch of 4 rows at most, and requests of one row:
 
     A arrives             group 1 = [A], A leads        slot: group 1, queue: -
     B, C arrive           group 2 = [B, C]              slot: group 1, queue: group 2
     B's client leaves     (noticed when B should lead)
-    A's call ends         B is removed, C leads         slot: group 2, queue: -
+    A's run ends          B is removed, C leads         slot: group 2, queue: -
 """
 
 import math
@@ -40,7 +45,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from enum import Enum
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.inference.batching import Result, batch_key, join_requests, row_count, split_result
 from app.inference.call import BatchShare, Call, current_calls
@@ -56,17 +61,17 @@ from app.protocol.errors import (
 )
 from app.protocol.messages import InferenceRequest
 
-# Calls predict() for one request, or for those of a batch joined into one, with all their calls.
+# Calls predict() for one request, or for those of a batch joined into one, with their client calls.
 Predict = Callable[[InferenceRequest, tuple[Call, ...]], Result]
 
-# If predict() is shorter on average, its thread goes on to wait for connections while it runs,
-# because another thread would only contend for the GIL.
+# Before a longer predict(), a thread lets another one wait for connections. Before a shorter one,
+# that does not pay, because the other thread would only contend for the GIL.
 SHORT_PREDICT_SECONDS = 0.002
 # Time reserved for predict() before a deadline, as a multiple of its average duration.
 DEADLINE_MARGIN = 1.5
-# The average duration of predict() follows the latest calls: each has this weight.
+# The average duration of predict() follows the latest runs: each has this weight.
 AVERAGE_WEIGHT = 0.1
-# Errors of calls that ended early or late, and would distort the average duration.
+# Errors of runs that ended early or late, and would distort the average duration.
 NOT_MEASURED = (InvalidInput, NotFound, PayloadTooLarge, PredictTimeout, Unavailable)
 
 
@@ -114,7 +119,7 @@ class Ticket:
         self.request = request
         self.call = call
         self.state = WAITING
-        self._result: Any = None
+        self._result: Result  # not set before succeed()
         self._error: BaseException | None = None
         # A lock that wait() cannot take until wake() releases it. It is faster than an Event.
         self._wakeup = threading.Lock()
@@ -147,15 +152,17 @@ class Ticket:
     def fail(self, error: BaseException) -> None:
         self._error = error
 
-    def problem(self) -> DeadlineExceeded | ClientDisconnected | None:
-        """Return the reason why the request must not run any more, or None."""
+    def fail_if_obsolete(self) -> bool:
+        """Return True, and set the error, if the deadline has passed or the client has left."""
         if self.call.deadline <= monotonic():
-            return _deadline_exceeded()
+            self.fail(_deadline_exceeded())
+            return True
         if not self.call.is_active():
-            return _client_disconnected()
-        return None
+            self.fail(_client_disconnected())
+            return True
+        return False
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """Return the result, or raise the error. Call this once, in state DONE."""
         if self._error is not None:
             try:
@@ -168,42 +175,46 @@ class Ticket:
 
 
 class Group:
-    """Tickets whose requests share one call of predict(). The first one that can run leads it.
+    """Tickets whose requests share one run. The first one that can run leads it.
 
-    `key` is equal for requests that can share a call, and None for one that can share it with none.
+    `key` is equal for requests that can share a run, and None for a request that must run alone.
+
+    A group stops growing in two steps. After end_delay(), the leader waits no longer, but requests
+    can still join until the leader starts the run. After Scheduler._close(), none can join.
     """
 
-    __slots__ = ("_is_complete", "_lock", "began", "key", "rows", "tickets")
+    __slots__ = ("_delay_gate", "_has_delay_ended", "delay_end", "key", "rows", "tickets")
 
-    def __init__(self, key: Hashable | None):
+    def __init__(self, key: Hashable | None, delay_seconds: float):
         self.key = key
-        self.began = monotonic()
+        self.delay_end = monotonic() + delay_seconds
         self.tickets: list[Ticket] = []
         self.rows = 0  # including the rows of requests that have timed out
-        self._is_complete = False
-        self._lock = threading.Lock()  # taken until the group is complete
-        self._lock.acquire()
+        self._has_delay_ended = False
+        # A lock that wait_for_more() cannot take until end_delay() releases it.
+        self._delay_gate = threading.Lock()
+        self._delay_gate.acquire()
 
     def add(self, ticket: Ticket) -> None:
         self.tickets.append(ticket)
         if self.key is not None:
             self.rows += ticket.rows
 
-    def complete(self) -> None:
-        """End the delay. The caller holds the scheduler's lock."""
-        if not self._is_complete:
-            self._is_complete = True
-            self._lock.release()
+    def end_delay(self) -> None:
+        """Let the leader start the run. The caller holds the scheduler's lock."""
+        if not self._has_delay_ended:
+            self._has_delay_ended = True
+            self._delay_gate.release()
 
-    def wait_for_more(self, until: float) -> None:
-        """Block until the group is complete, at most until the given time."""
-        seconds = until - monotonic()
-        if not self._is_complete and seconds > 0:
-            self._lock.acquire(timeout=seconds)
+    def wait_for_more(self) -> None:
+        """Block the leader until the delay ends."""
+        seconds = self.delay_end - monotonic()
+        if not self._has_delay_ended and seconds > 0:
+            self._delay_gate.acquire(timeout=seconds)
 
 
 class Scheduler:
-    """Runs at most `concurrency` calls of predict() at a time. `max_queued` requests can wait.
+    """Executes predict() at most `concurrency` times at once. `max_queued` requests can wait.
 
     `_lock` protects the counts, the queue, the groups, and all state changes from WAITING.
     """
@@ -221,17 +232,17 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait for a slot, or for the call of their group."""
+        """Number of requests that wait for a slot, or for the run of their group."""
         return self._waiting
 
     @property
     def in_flight(self) -> int:
-        """Number of waiting requests and running calls."""
+        """Number of waiting requests and of runs."""
         return self.concurrency - self._free_slots + self._waiting
 
     @property
     def average_seconds(self) -> float:
-        """Average duration of the latest calls of predict()."""
+        """Average duration of the latest runs."""
         return self._average_seconds
 
     @property
@@ -257,7 +268,7 @@ class Scheduler:
         if self._batch_limits.rows > 1:
             key = batch_key(request)
 
-        # Most requests share no call and find a free slot. They need no ticket.
+        # Most requests share no run and find a free slot. They need no ticket.
         has_slot = False
         if key is None:
             with self._lock:
@@ -266,7 +277,7 @@ class Scheduler:
                     self._free_slots -= 1
         if has_slot:
             try:
-                return self._call_alone(request, call, predict)
+                return self._predict_alone(request, call, predict)
             finally:
                 self._release_slot()
 
@@ -279,8 +290,7 @@ class Scheduler:
             self._wait(ticket, group)
         if ticket.state is LEADING:
             self._lead(ticket, group, predict)
-        result: Result = ticket.result()
-        return result
+        return ticket.result()
 
     def record_duration(self, seconds: float) -> None:
         """Update the average duration of predict()."""
@@ -294,19 +304,21 @@ class Scheduler:
         if not can_wait and not self._free_slots:
             raise self._overloaded()
 
-        group = None if key is None else self._open_groups.get(key)
+        group = None
+        if key is not None:
+            group = self._open_groups.get(key)
         if group is not None and can_wait and self._has_room(group, ticket):
             self._waiting += 1
         else:
-            if group is not None:
+            if group is not None:  # the new group becomes the open one of this key
                 self._close(group)
             group = self._create_group(ticket, key)
         group.add(ticket)
 
         if key is not None:
-            delay_end = group.began + self._batch_limits.delay_seconds
-            if self._latest_start(ticket) < delay_end:
-                group.complete()
+            # After the whole delay, it would be too late for this request.
+            if self._latest_start(ticket) < group.delay_end:
+                group.end_delay()
             if group.rows >= self._batch_limits.rows:
                 self._close(group)
         return group
@@ -316,7 +328,7 @@ class Scheduler:
 
     def _create_group(self, ticket: Ticket, key: Hashable | None) -> Group:
         """Return a new group that has a slot, and is led by the ticket, or that is in the queue."""
-        group = Group(key)
+        group = Group(key, self._batch_limits.delay_seconds)
         if key is not None:
             self._open_groups[key] = group
         if self._free_slots:
@@ -328,10 +340,11 @@ class Scheduler:
         return group
 
     def _close(self, group: Group) -> None:
-        """Let no more requests join the group."""
+        """Let no more requests join the group. Closing it again has no effect."""
+        # If it is closed already, another group may be the open one of its key.
         if group.key is not None and self._open_groups.get(group.key) is group:
             del self._open_groups[group.key]
-        group.complete()
+        group.end_delay()
 
     def _leave(self, ticket: Ticket, group: Group) -> None:
         """Remove a waiting ticket from its group, which may be empty then."""
@@ -345,7 +358,10 @@ class Scheduler:
     # The methods from here on take the lock if they need it.
 
     def _wait(self, ticket: Ticket, group: Group) -> None:
-        """Block until the ticket leads its group or is done. Raise DeadlineExceeded."""
+        """Block until the ticket leads its group or is done. Raise DeadlineExceeded.
+
+        The ticket may already be so.
+        """
         ticket.call.release_thread()
         if ticket.wait(until=self._latest_start(ticket)):
             return
@@ -354,45 +370,42 @@ class Scheduler:
             if ticket.state is WAITING:
                 self._leave(ticket, group)
                 raise _deadline_exceeded()
-        # Meanwhile, it leads its group, or its call has started, which cannot be interrupted. In
-        # both cases, another thread has called wake(), or will.
+        # Another thread was faster: the ticket leads its group, or its run has started, which
+        # cannot be interrupted, or its client has left. That thread calls wake().
         ticket.wait(until=math.inf)
 
     def _lead(self, leader: Ticket, group: Group, predict: Predict) -> None:
         """Call `predict` for the tickets of the group, in its slot, and wake their threads."""
         try:
             if group.key is None:
-                self._run_ticket(leader, predict)
+                self._lead_single(leader, predict)
             else:
-                self._run_group(leader, group, predict)
+                self._lead_batch(leader, group, predict)
         finally:
             leader.enter(DONE)
             self._release_slot()
 
-    def _run_ticket(self, ticket: Ticket, predict: Predict) -> None:
+    def _lead_single(self, ticket: Ticket, predict: Predict) -> None:
         """Run the only ticket of a group that no other request could join."""
         try:
-            ticket.succeed(self._call_alone(ticket.request, ticket.call, predict))
+            ticket.succeed(self._predict_alone(ticket.request, ticket.call, predict))
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             ticket.fail(error)
 
-    def _run_group(self, leader: Ticket, group: Group, predict: Predict) -> None:
-        """Wait for the delay. Then run the tickets in one call.
-
-        If that call fails, run them one by one.
-        """
+    def _lead_batch(self, leader: Ticket, group: Group, predict: Predict) -> None:
+        """Wait for the delay, and run the tickets of the group."""
         leader.call.release_thread()
-        group.wait_for_more(until=group.began + self._batch_limits.delay_seconds)
-        tickets = self._begin(leader, group)
+        group.wait_for_more()
+        tickets = self._start_batch(leader, group)
         try:
-            self._run_tickets(tickets, predict)
+            self._run_batch(tickets, predict)
         finally:
             for ticket in tickets:
                 if ticket is not leader:
                     ticket.enter(DONE)
                     ticket.wake()
 
-    def _begin(self, leader: Ticket, group: Group) -> list[Ticket]:
+    def _start_batch(self, leader: Ticket, group: Group) -> list[Ticket]:
         """Close the group and return its tickets. From now on, none of them can leave."""
         with self._lock:
             self._close(group)
@@ -402,29 +415,33 @@ class Scheduler:
                     self._waiting -= 1
         return group.tickets
 
-    def _run_tickets(self, tickets: list[Ticket], predict: Predict) -> None:
+    def _run_batch(self, tickets: list[Ticket], predict: Predict) -> None:
+        """Run the tickets together. If that fails, run them one by one."""
         active = tickets
-        if len(tickets) > 1:
-            active = [ticket for ticket in tickets if _can_run(ticket)]
+        if len(tickets) > 1:  # a single one has just got its slot
+            active = []
+            for ticket in tickets:
+                if not ticket.fail_if_obsolete():
+                    active.append(ticket)
         if not active:
             return
 
-        error = self._call_together(active, predict)
-        # One invalid request must not fail the others. After a time limit, there is no time left.
-        if error is None or len(active) == 1 or isinstance(error, PredictTimeout):
+        error = self._predict_together(active, predict)
+        if error is None or len(active) == 1:
             return
+
+        # One invalid request must not fail the others. After a time limit, no time is left.
         for ticket in active:
             if isinstance(error, PredictTimeout):
                 ticket.fail(error)
-            elif _can_run(ticket):
-                error = self._call_together([ticket], predict)
+            elif not ticket.fail_if_obsolete():
+                error = self._predict_together([ticket], predict)
 
-    def _call_alone(self, request: InferenceRequest, call: Call, predict: Predict) -> Result:
+    def _predict_alone(self, request: InferenceRequest, call: Call, predict: Predict) -> Result:
         """Call `predict` for one request without a batch, and measure it."""
         if self._average_seconds >= SHORT_PREDICT_SECONDS:
             call.release_thread()
         started = monotonic()
-        ended = 0.0  # a call that is not measured has no stage `predict`
         is_measured = True
         try:
             return predict(request, (call,))
@@ -432,19 +449,20 @@ class Scheduler:
             is_measured = False
             raise
         finally:
+            ended = 0.0  # the call then has no stage `predict`
             if is_measured:
                 ended = monotonic()
                 self.record_duration(ended - started)
             call.timings.record_predict(started, ended)
 
-    def _call_together(self, tickets: list[Ticket], predict: Predict) -> BaseException | None:
+    def _predict_together(self, tickets: list[Ticket], predict: Predict) -> BaseException | None:
         """Call `predict` once for the tickets of a batch, and measure it.
 
         Each ticket gets its part of the result, or the error. Return the error. This never raises
         an exception.
         """
         calls = tuple(ticket.call for ticket in tickets)
-        _share_batch(tickets)
+        _record_batch_shares(tickets)
         started = monotonic()
 
         token = current_calls.set(calls)  # log records of predict() contain the ids of all requests
@@ -496,15 +514,7 @@ class Scheduler:
         return Overloaded(f"server overloaded: {running} and {queued}", remedy="retry later")
 
 
-def _can_run(ticket: Ticket) -> bool:
-    """Return True if the ticket can still run. Otherwise, set its error."""
-    problem = ticket.problem()
-    if problem is not None:
-        ticket.fail(problem)
-    return problem is None
-
-
-def _share_batch(tickets: list[Ticket]) -> None:
+def _record_batch_shares(tickets: list[Ticket]) -> None:
     """Tell each call its part of the batch."""
     total_rows = sum(ticket.rows for ticket in tickets)
     for ticket in tickets:
