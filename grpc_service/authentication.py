@@ -10,7 +10,7 @@ from app.config.api_keys import ApiKeys
 from app.observability.observer_queue import ObserverQueue
 from app.protocol.errors import Unauthenticated
 from grpc_service.grpc_call import OPERATIONS, GrpcCall
-from grpc_service.handlers import STATUS, Status, abort
+from grpc_service.handlers import STATUS, Status, record_and_abort
 from grpc_service.messages import SERVICE_NAME
 
 OPEN_METHODS = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")}
@@ -51,6 +51,6 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         def reject(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
             call = GrpcCall(method, context)
             call.outcome.fail(Unauthenticated, status.log_text)
-            abort(call, context, status=status, observer_queue=self._observer_queue)
+            record_and_abort(call, context, status=status, observer_queue=self._observer_queue)
 
         return grpc.stream_stream_rpc_method_handler(reject)

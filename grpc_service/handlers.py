@@ -5,7 +5,7 @@ method, and records the end of the call for the observers:
 
     handler(body, context) -> GrpcCall -> method of InferenceServicer -> response or status
 
-status_of() is the one place that knows the gRPC status of each exception.
+status_and_log() is the one place that knows the gRPC status of each exception.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     # Such as the error of another server that predict() calls.
     errors.InferenceError: grpc.StatusCode.INTERNAL,
 }
-# Seconds, as in REST. It tells an overload from a message that is too large.
+# Trailing metadata in seconds, as the header of REST. An overload and a message that is too large
+# are both RESOURCE_EXHAUSTED: only the overload has this.
 RETRY_AFTER = ("retry-after", "1")
 
 logger = logging.getLogger(__name__)
@@ -57,10 +58,10 @@ class Status(NamedTuple):
     log_text: str
 
 
-def status_of(error: BaseException, method: Any) -> Status:
-    """Return the status for an exception in a method of the protocol's descriptor.
+def status_and_log(error: BaseException, method: Any) -> Status:
+    """Return the status for an exception of a method, and log an unexpected one.
 
-    Call this only inside `except`, because it logs an unexpected exception.
+    `method` is a descriptor of the protocol. Call this only inside `except`.
     """
     if isinstance(error, errors.InferenceError):
         return Status(errors.status_of(error, STATUS), str(error), error.log_text())
@@ -105,6 +106,7 @@ def make_handlers(
     handlers = {}
     for method in messages.SERVICE.methods:
         handler = Handler(servicer, method, tracker=tracker, observer_queue=observer_queue)
+        # In a list, from which Handler removes the request.
         handlers[method.name] = grpc.unary_unary_rpc_method_handler(
             handler, request_deserializer=lambda body: [body]
         )
@@ -114,8 +116,9 @@ def make_handlers(
 class Handler:
     """Handles the calls of one gRPC method.
 
-    grpcio references the arguments until the response is sent. The request is therefore in a list,
-    from which the handler takes it, so that the memory of a large one is free before predict() runs.
+    grpcio keeps a reference to the argument until the response is sent. The argument is therefore a
+    list with the serialized request. The handler removes it from the list, so that the memory of a
+    large one is free before predict() runs.
     """
 
     def __init__(
@@ -130,19 +133,19 @@ class Handler:
         self._tracker = tracker
         self._observer_queue = observer_queue
 
-    def __call__(self, held_body: list[bytes], context: grpc.ServicerContext) -> bytes:
+    def __call__(self, bodies: list[bytes], context: grpc.ServicerContext) -> bytes:
         call = GrpcCall(self._method.name, context)
-        current_calls.set((call,))
+        current_calls.set((call,))  # grpcio runs each call in a context of its own
         failure: Status | None = None
         try:
             self._tracker.add(context)
-            call.outcome.receive(len(held_body[0]))
-            body = self._run(held_body.pop(), call)
+            call.outcome.set_request_bytes(len(bodies[0]))
+            body = self._run(bodies.pop(), call)
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
-            failure = status_of(error, self._method)
+            failure = status_and_log(error, self._method)
             call.outcome.fail(type(error), failure.log_text)
-        if failure is not None:
-            return abort(call, context, status=failure, observer_queue=self._observer_queue)
+        if failure is not None:  # after `except`, so that grpcio's exception does not refer to it
+            record_and_abort(call, context, status=failure, observer_queue=self._observer_queue)
 
         call.outcome.succeed("OK", len(body))
         if call.additions.headers:
@@ -155,23 +158,27 @@ class Handler:
         return body
 
 
-def abort(
+def record_and_abort(
     call: GrpcCall, context: grpc.ServicerContext, status: Status, observer_queue: ObserverQueue
 ) -> NoReturn:
-    """Record the end of a failed call, and abort it: grpcio's abort() raises an exception."""
+    """Pass a failed call to the observers, and end it with the status.
+
+    Like grpcio's abort(), this raises an exception, which the handler must not catch.
+    """
     call.outcome.set_status(status.code.name)
     if call.outcome.error_class is errors.Overloaded:
         call.set_trailing_metadata(RETRY_AFTER)
     else:
         call.set_trailing_metadata()
     observer_queue.add(call)
+    # abort() raises. `raise` only tells the type checker that nothing follows.
     raise context.abort(status.code, status.text)
 
 
 def _to_bytes_method(servicer: InferenceServicer, method: Any) -> BytesMethod:
     """Return the servicer's method as a function of serialized messages."""
     if OPERATIONS[method.name] == INFER:
-        return servicer.ModelInfer
+        return servicer.ModelInfer  # it parses and serializes its messages itself
     respond = getattr(servicer, method.name)
     request_class = messages.message(method.input_type.name)
 

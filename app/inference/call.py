@@ -37,7 +37,8 @@ SAFE_ID = re.compile(r"[!-~]{1,128}")
 TRACEPARENT = re.compile(
     "(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
-# Headers that a response may have in both protocols. The service sets the excluded ones itself.
+# Response headers that predict() may set, in both protocols. Excluded are those that the service or
+# the transport sets, and gRPC's binary metadata (-bin).
 HEADER_NAME = re.compile(
     r"(?!(content|grpc|inference-header)-"
     r"|(connection|date|server|transfer-encoding|x-request-id)$"
@@ -45,14 +46,14 @@ HEADER_NAME = re.compile(
     r"[a-z0-9_.-]+"
 )
 HEADER_VALUE = re.compile(r"[ -~]*")
-# After a faster response, the transport does not ask the operating system for the connection.
+# To find out whether the client has left takes a system call. After less time, it is not worth it.
 QUICK_RESPONSE_SECONDS = 0.005
 
 
 class Headers(UserDict[str, str]):
     """HTTP headers or gRPC metadata. Names are case-insensitive.
 
-    Setting an invalid header raises ValueError.
+    Setting an invalid header raises ValueError. Those of a request are in `data`, without a check.
     """
 
     def __contains__(self, name: object) -> bool:
@@ -75,8 +76,10 @@ class Headers(UserDict[str, str]):
 class Timings:
     """Times of time.monotonic() at which the call began and its stages ended, or 0.0.
 
-    A stage has no end if the call failed before. predict() runs from `started` to `predicted`.
-    `ended` is the end of the call in any case, `encoded` only that of a successful one.
+        begun --decode--> decoded --queue--> started --predict--> predicted --encode--> encoded
+
+    `started` is the start of predict(), so it ends the stage `queue`. A stage has no end if the
+    call failed before. `ended` is the end of every call, `encoded` only that of a successful one.
     """
 
     # Defaults of attributes that most calls set later, or never.
@@ -119,7 +122,8 @@ class Outcome:
 
     status: the protocol's status code, such as "200" or "NOT_FOUND", or "" without a response.
     error_class, error_text: class of the exception, and its message without data from the client.
-    request_bytes, response_bytes: sizes of the bodies, before compression.
+    request_bytes, response_bytes: sizes of the bodies. Those of infer calls are the sizes before
+        compression.
     """
 
     status = ""
@@ -128,10 +132,10 @@ class Outcome:
     request_bytes = 0
     response_bytes = 0
 
-    def receive(self, size: int) -> None:
+    def set_request_bytes(self, size: int) -> None:
         self.request_bytes = size
 
-    def send(self, size: int) -> None:
+    def set_response_bytes(self, size: int) -> None:
         self.response_bytes = size
 
     def succeed(self, status: str, response_bytes: int) -> None:
@@ -269,8 +273,11 @@ class Call:
         """Keep the request, and later its response, for capture."""
         self.sample = Sample(request)
 
-    def open_response(self) -> None:
-        """Let predict() add headers and parameters. Forget those of an earlier call."""
+    def reset_additions(self) -> None:
+        """Let predict() add headers and parameters. Forget those of an earlier run.
+
+        A request runs again if its batch has failed.
+        """
         self.additions = Additions(headers=Headers(), parameters={})
 
     def set_response_parameters(self, parameters: MutableMapping[str, Any]) -> None:
@@ -297,12 +304,20 @@ class Call:
         return True
 
     def is_abandoned(self) -> bool:
-        """Return True if the client has disconnected. After a fast response, do not check."""
+        """Return True if the client has disconnected during a slow predict().
+
+        Without predict(), and after a quick one, return False without a check.
+        """
         timings = self.timings
-        return timings.predicted - timings.begun > QUICK_RESPONSE_SECONDS and not self.is_active()
+        if timings.predicted - timings.begun <= QUICK_RESPONSE_SECONDS:
+            return False
+        return not self.is_active()
 
     def release_thread(self) -> None:
-        """Let another thread wait for requests, because this one will block or compute."""
+        """Let another thread wait for requests, because this one will block or compute.
+
+        Transports whose threads wait for requests override this.
+        """
 
 
 # The calls that this thread processes: one, or those of a batch. Only log records read them.

@@ -88,14 +88,15 @@ class InferencePipeline:
         """Run the model and return its response. Raise InferenceError or one of its subclasses.
 
         Routes of app/custom.py do not call admit(), so this checks the model's name again. The
-        sample comes before all other checks, so that capture also shows rejected requests.
+        sample comes before the other checks, so that capture also shows rejected requests.
         """
         call.timings.end_decoding()
-        served = self._info.find(request.model_name, request.model_version)
+        metadata = self._info.find(request.model_name, request.model_version)
         if self._settings.capture_dir:
-            self._sample(request, call, served)
+            self._sample(request, call, metadata)
+
         if not self._runner.accepts_requests:
-            raise Unavailable("not ready", subject=f'model "{served.name}"', remedy="retry later")
+            raise Unavailable("not ready", subject=f'model "{metadata.name}"', remedy="retry later")
         output_names = []
         if request.outputs:
             output_names = requested_outputs(request, self._adapter.outputs)
@@ -112,15 +113,12 @@ class InferencePipeline:
 
         if call.additions.parameters:
             parameters = {**parameters, **call.additions.parameters}
-        selected = list(outputs.values())
         if output_names:
-            selected = [outputs[name] for name in output_names]
+            tensors = [outputs[name] for name in output_names]
+        else:
+            tensors = list(outputs.values())
         response = InferenceResponse(
-            selected,
-            served.name,
-            served.version,
-            request.id,
-            parameters,
+            tensors, metadata.name, metadata.version, request.id, parameters
         )
         if call.sample is not None:
             call.sample.complete(response)
@@ -129,9 +127,10 @@ class InferencePipeline:
     def _predict(self, request: InferenceRequest, calls: tuple[Call, ...]) -> Result:
         """Call predict() in a span, if tracing is on, and within the time limit, if there is one.
 
-        The scheduler calls this in the thread of the first call's request.
+        The scheduler calls this in the thread of the group's leader, which need not be the first of
+        `calls`.
         """
-        if self._spans is None and self._time_limit is None:  # most services: no further layer
+        if self._spans is None and self._time_limit is None:  # as in most services
             return self._adapter.predict(self._runner.model, request, calls)
 
         span = nullcontext() if self._spans is None else self._spans.predict_span(calls)
@@ -143,7 +142,7 @@ class InferencePipeline:
             )
             return result
 
-    def _sample(self, request: InferenceRequest, call: Call, served: ModelMetadata) -> None:
+    def _sample(self, request: InferenceRequest, call: Call, metadata: ModelMetadata) -> None:
         """Keep a copy of CAPTURE_SAMPLE_RATE of the requests, because predict() may change data."""
         if random() >= self._settings.capture_sample_rate:  # noqa: S311 # nosec B311
             return
@@ -151,7 +150,7 @@ class InferencePipeline:
         for tensor in request.inputs:
             data = tensor.data.copy()
             inputs.append(RequestInput.of(tensor.name, tensor.datatype, data, tensor.parameters))
-        call.keep_sample(replace(request, inputs=inputs, model_version=served.version))
+        call.keep_sample(replace(request, inputs=inputs, model_version=metadata.version))
 
     def _deadline_of(self, request: InferenceRequest, call: Call) -> float:
         """Return the earliest of the client's deadline and the two time limits, or math.inf.

@@ -29,7 +29,7 @@ class RequestContext:
         self._call = call
         self.parameters = parameters
         self.rows = rows
-        call.open_response()
+        call.reset_additions()
         self.response_headers: MutableMapping[str, str] = call.additions.headers
         self.response_parameters: MutableMapping[str, Any] = call.additions.parameters
 

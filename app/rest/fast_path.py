@@ -1,4 +1,4 @@
-"""Fast path for infer requests. It bypasses Flask's dispatch, which takes longer than a small model.
+"""Fast path for infer requests, without Flask's dispatch, which takes longer than a small model.
 
 It bypasses Flask only if Flask would do nothing but call the blueprint's view: if the application
 has no hooks, no signal receivers, and no routes and views of its own for the infer paths. This is
@@ -73,7 +73,10 @@ class FastPath:
         return [body]
 
     def _target_of(self, environ: dict[str, Any]) -> Target | None:
-        """Return the target of an infer request for the served model, or None for other requests."""
+        """Return the target of an infer request for the served model.
+
+        None: another request.
+        """
         if environ["REQUEST_METHOD"] != "POST":
             return None
         if "werkzeug.debug.preserve_context" in environ:  # Flask's test client as a `with` block

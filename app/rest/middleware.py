@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask, current_app, request
-from werkzeug.wsgi import ClosingIterator
 
 from app.config.api_keys import read_keys
 from app.inference.call import Outcome, current_calls
@@ -41,12 +40,12 @@ class CallMiddleware:
         call = RestCall(environ)
         environ[CALL_KEY] = call
         current_calls.set((call,))
-        response_length: int | None = None  # the Content-Length of a response that has started
+        content_length: int | None = None  # of a response that has started
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            nonlocal response_length
+            nonlocal content_length
             call.outcome.set_status(status[:3])
-            response_length = _content_length(headers)
+            content_length = _content_length(headers)
             added = [(REQUEST_ID, call.id), *call.additions.headers.items()]
             return start_response(status, [*headers, *added], *error)
 
@@ -56,36 +55,48 @@ class CallMiddleware:
             call.outcome.fail(type(error), _internal_error_text(error))
             self._record_end(call, environ, 0)
             raise
-        # A response with a length is complete: Flask and the fast path made it in one piece. Only
-        # the transfer of a file, or of a stream whose length the owner knows, goes on after this.
-        if response_length is not None:
-            self._record_end(call, environ, response_length)
+        # With a Content-Length, the call ends here: Flask and FastPath build such a response in one
+        # piece. Only files, and streams whose length the owner knows, are transferred later.
+        if content_length is not None:
+            self._record_end(call, environ, content_length)
             return body
-        # The body is a generator, which can also be the application's: its response starts later.
-        lazy_body = _LazyBody(body, call.outcome)
-        return ClosingIterator(lazy_body, lambda: self._record_end(call, environ, lazy_body.size))
+        # Without it, the body is a generator, and the call ends when the server closes it. If the
+        # application itself is a generator, it calls start() with the first part.
+        return _LazyBody(
+            body, call.outcome, on_close=lambda size: self._record_end(call, environ, size)
+        )
 
-    def _record_end(self, call: RestCall, environ: dict[str, Any], response_bytes: int) -> None:
-        """Record the end of the call. The response has `response_bytes`, after compression."""
-        if not call.outcome.response_bytes:  # otherwise, it is the size before compression
-            call.outcome.send(response_bytes)
-        if call.is_abandoned():
-            call.outcome.set_status("499")
-        if not call.outcome.request_bytes:  # the body is empty, or it was not read
+    def _record_end(self, call: RestCall, environ: dict[str, Any], transferred_bytes: int) -> None:
+        """Complete the outcome, and pass the call to the observers.
+
+        The infer route has recorded the sizes of its bodies before compression. For other routes,
+        the sizes are those of the transfer.
+        """
+        outcome = call.outcome
+        if not outcome.response_bytes:
+            outcome.set_response_bytes(transferred_bytes)
+        if not outcome.request_bytes:
             length = environ.get("CONTENT_LENGTH") or ""
-            call.outcome.receive(int(length) if length.isdigit() else 0)
+            if length.isdecimal():
+                outcome.set_request_bytes(int(length))
+        if call.is_abandoned():
+            outcome.set_status("499")  # as in nginx: the client has closed the connection
         current_calls.set(())  # the thread also handles other requests
         self._observer_queue.add(call)
 
 
 class _LazyBody:
-    """The body of a response whose size and success are not known before its end."""
+    """The body of a response whose size and success are not known before its end.
 
-    def __init__(self, body: Iterable[bytes], outcome: Outcome):
+    on_close: called with the size when the server closes the body
+    """
+
+    def __init__(self, body: Iterable[bytes], outcome: Outcome, *, on_close: Callable[[int], None]):
         self._body = body
         self._iterator = iter(body)
         self._outcome = outcome
-        self.size = 0
+        self._on_close = on_close
+        self._size = 0
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -98,13 +109,17 @@ class _LazyBody:
         except BaseException as error:
             self._outcome.fail(type(error), _internal_error_text(error))
             raise
-        self.size += len(part)
+        self._size += len(part)
         return part
 
     def close(self) -> None:
-        close = getattr(self._body, "close", None)
-        if close is not None:
-            close()
+        """Close the body, and report its size, even if closing it fails."""
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._on_close(self._size)
 
 
 def _internal_error_text(error: BaseException) -> str:
@@ -121,16 +136,21 @@ def _content_length(headers: list[tuple[str, str]]) -> int | None:
 def record_route() -> None:
     """Record operation and route of the request in its call, for logs and metrics.
 
-    Flask calls this for each request that it dispatches. A path with another model's name or
-    version is text of the client, so the route's pattern stands for it.
+    Flask calls this for each request that it dispatches. The route is the path if that names the
+    served model. Otherwise it is the route's pattern, because logs and metrics must not contain
+    names that a client has made up.
     """
     call = request.environ.get(CALL_KEY)
-    if call is None or call.route or request.url_rule is None or request.endpoint is None:
+    if call is None or call.route:  # without CallMiddleware, or the infer route has recorded it
         return
+    if request.url_rule is None or request.endpoint is None:  # an unknown path
+        return
+
     model = current_app.extensions["service"].info.metadata
-    values = (request.view_args or {}).values()
-    is_served = all(value in (model.name, model.version) for value in values)
-    route = call.path if is_served else route_pattern(request.url_rule)
+    route = call.path
+    for value in (request.view_args or {}).values():
+        if value not in (model.name, model.version):
+            route = route_pattern(request.url_rule)
     call.match(request.endpoint.removeprefix("rest."), route)
 
 
@@ -174,7 +194,7 @@ def _is_preflight(environ: dict[str, Any]) -> bool:
 
 
 def _preflight_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
-    """Allow what the browser asks for. The request itself decides what it gets."""
+    """Allow every method and header that the browser asks for. API keys protect the service."""
     return [
         ("Access-Control-Allow-Methods", environ["HTTP_ACCESS_CONTROL_REQUEST_METHOD"]),
         ("Access-Control-Allow-Headers", environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")),
@@ -197,6 +217,7 @@ class ApiKeyMiddleware:
         try:
             self._keys.check(authorization, environ.get("HTTP_X_API_KEY"))
         except Unauthenticated as error:
+            # Checked last, because most requests have a key.
             if not OPEN_PATHS.fullmatch(environ["PATH_INFO"]):
                 return respond_with_flask(self._app, error, environ, start_response)
         return self.wsgi(environ, start_response)
@@ -205,8 +226,9 @@ class ApiKeyMiddleware:
 def is_cross_site(environ: dict[str, Any]) -> bool:
     """Return True if a page of another site made the browser send the user's key (HTTP Basic).
 
-    The page cannot read the response, but its requests would use the model. Browsers send Sec-Fetch-Site over TLS, and
-    Origin with every POST.
+    The page cannot read the response, but its requests would use the model. GET and HEAD do not use
+    it. Subdomains (`same-site`) count as other sites. Browsers send Sec-Fetch-Site only over TLS,
+    but Origin with every POST.
     """
     is_basic = environ.get("HTTP_AUTHORIZATION", "").lower().startswith("basic ")
     if environ["REQUEST_METHOD"] in ("GET", "HEAD") or not is_basic:

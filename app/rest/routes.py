@@ -54,7 +54,10 @@ ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 # A browser prompts the user for a key, and sends it with every request of the page.
 CHALLENGE = 'Basic realm="model", charset="UTF-8"'
 HTTP_ERROR_TEXTS = {
-    404: "path not found. Expected a path such as /v2, /v2/health/ready, /v2/models/NAME or /v2/models/NAME/infer.",
+    404: (
+        "path not found. Expected a path such as /v2, /v2/health/ready, /v2/models/NAME or "
+        "/v2/models/NAME/infer."
+    ),
     405: "method not allowed. Use one of {}.",
 }
 
@@ -88,7 +91,7 @@ class Inference:
         call.match(INFER, call.path)
 
         body = read_body(environ, self._settings.max_request_bytes)
-        call.outcome.receive(len(body))
+        call.outcome.set_request_bytes(len(body))
         json_length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
         if json_length == 0:
             request = read_raw(body, metadata)
@@ -103,7 +106,7 @@ class Inference:
         body, headers = write_response(
             response, binary_outputs(request, response), self._settings.json_nonfinite
         )
-        call.outcome.send(len(body))
+        call.outcome.set_response_bytes(len(body))
         accepted_encodings = environ.get("HTTP_ACCEPT_ENCODING")
         if accepted_encodings and headers["Content-Type"] == JSON:
             return compress(body, headers, accepted_encodings)
@@ -134,7 +137,10 @@ def init_rest(app: Flask, service: Service) -> None:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Return a JSON response. It is not compressed: tritonclient decompresses only infer responses (R18)."""
+    """Return a JSON response.
+
+    It is not compressed, because tritonclient decompresses only infer responses (R18).
+    """
     return Response(
         write_json(value),
         status,
@@ -222,7 +228,10 @@ def metrics() -> Response:
 
 
 def error_response(error: Exception, text: str, status: int, log_text: str) -> Response:
-    """Return an error response. `log_text` is the message for the log, without the client's data."""
+    """Return an error response.
+
+    `log_text` is the message for the log, without the client's data.
+    """
     call = request.environ.get(CALL_KEY)
     if call is not None:
         call.outcome.fail(type(error), log_text)

@@ -1,12 +1,12 @@
-"""Connection of a client: a state machine that blocks on the client only to stream a response.
+"""A connection of a client, as a state machine.
 
-A connection is in one of these states, which differ in what they wait for. The connection raises
-InvalidTransition for a transition that the table does not contain:
+It never blocks, except while it streams a response to a slow client. The states differ in what the
+connection waits for. It raises InvalidTransition for a transition that the table does not contain:
 
 | State | Waits for | Next states |
 |---|---|---|
 | IDLE | the start of a request or handshake | RECEIVING, SENDING, SENDING_LAST, LINGERING, CLOSED |
-| RECEIVING | the rest of it | IDLE, SENDING, SENDING_LAST, LINGERING, CLOSED |
+| RECEIVING | the rest of a request or handshake | IDLE, SENDING, SENDING_LAST, LINGERING, CLOSED |
 | SENDING | a client that reads a response | IDLE, RECEIVING, SENDING_LAST, LINGERING, CLOSED |
 | SENDING_LAST | a client that reads the last response | LINGERING, CLOSED |
 | LINGERING | a client that closes the connection | CLOSED |
@@ -34,7 +34,7 @@ from app.server.transitions import InvalidTransition
 
 MAX_READ_BYTES = 2**18  # maximum size of one read of a large body
 # Time limit for a pause in a transfer. The whole transfer has one second more for every MIN_RATE
-# bytes.
+# bytes. While a stream blocks in Output.send(), only its pauses are limited.
 TRANSFER_SECONDS = 30.0
 MIN_RATE = 2**10
 # Time limit for a pause after the last response, while the server waits for the client to close the
@@ -67,33 +67,15 @@ class State(Enum):
 
 # As globals, because Python 3.11 takes 0.1 us for each access to a member of an Enum.
 IDLE, RECEIVING, SENDING, SENDING_LAST, LINGERING, CLOSED = State
-# The client does not read a response.
+# A part of a response is not sent yet.
 SENDING_STATES = (SENDING, SENDING_LAST)
-# The client waits for a response, or has not read all of it.
+# A request or a response is incomplete.
 BUSY_STATES = (RECEIVING, SENDING, SENDING_LAST)
 
 NEXT_STATES = {
-    IDLE: (
-        RECEIVING,
-        SENDING,
-        SENDING_LAST,
-        LINGERING,
-        CLOSED,
-    ),
-    RECEIVING: (
-        IDLE,
-        SENDING,
-        SENDING_LAST,
-        LINGERING,
-        CLOSED,
-    ),
-    SENDING: (
-        IDLE,
-        RECEIVING,
-        SENDING_LAST,
-        LINGERING,
-        CLOSED,
-    ),
+    IDLE: (RECEIVING, SENDING, SENDING_LAST, LINGERING, CLOSED),
+    RECEIVING: (IDLE, SENDING, SENDING_LAST, LINGERING, CLOSED),
+    SENDING: (IDLE, RECEIVING, SENDING_LAST, LINGERING, CLOSED),
     SENDING_LAST: (LINGERING, CLOSED),
     LINGERING: (CLOSED,),
     CLOSED: (),
@@ -107,25 +89,25 @@ class Progress:
 
     Times are those of time.monotonic().
 
-    begun: start of the state
-    since: when the connection began to wait for the client for the last time
+    begun: when the state began, or the latest request in it
+    wait_began: when the latest wait for the client began
     moved_bytes: bytes received and sent since `begun`
     """
 
     def __init__(self) -> None:
         self.begun = 0.0
-        self.since = 0.0
+        self.wait_began = 0.0
         self.moved_bytes = 0
 
     def restart(self) -> None:
         """Begin a state, or another request in the same state."""
         self.begun = time.monotonic()
-        self.since = self.begun
+        self.wait_began = self.begun
         self.moved_bytes = 0
 
-    def wait(self) -> None:
-        """Begin to wait for the client."""
-        self.since = time.monotonic()
+    def begin_wait(self) -> None:
+        """Begin another wait in the same state."""
+        self.wait_began = time.monotonic()
 
     def add_bytes(self, count: int) -> None:
         self.moved_bytes += count
@@ -147,20 +129,22 @@ class Output:
         self.has_failed = False
 
     def send(self, data: bytes) -> None:
-        """Send data and buffer the rest.
+        """Send data, and buffer what the socket does not accept.
 
-        If the buffer is not empty, wait for the client first. Raise OSError.
+        If the buffer is not empty, block until it is. Raise OSError.
         """
         if self.has_failed:
             raise BrokenPipeError("an earlier send failed")
 
-        self.has_failed = True  # unless all steps succeed
-        if self.unsent:
-            self._wait_for_client()
-        size = self.socket.write(data)
+        try:
+            if self.unsent:
+                self._wait_for_client()
+            size = self.socket.write(data)
+        except BaseException:
+            self.has_failed = True
+            raise
         if size < len(data):
             self.unsent = memoryview(data)[size:]
-        self.has_failed = False
 
     def flush(self) -> None:
         """Send buffered data without blocking. Raise OSError."""
@@ -232,9 +216,12 @@ class Connection:
         return self.socket.client.fileno()
 
     def enter(self, state: State) -> None:
-        """Wait for the client in this state, or close the connection if the state is CLOSED."""
+        """Begin to wait for the client in this state, or close the connection if it is CLOSED.
+
+        Entering the same state again only begins another wait.
+        """
         if state is self.state:
-            self.progress.wait()
+            self.progress.begin_wait()
             return
 
         if state not in NEXT_STATES[self.state]:
@@ -260,12 +247,13 @@ class Connection:
         if self.state is SENDING_LAST:
             return self.shut_down_sending()
 
-        self.parser.feed()  # pipelined requests
+        self.parser.feed()  # pipelined requests that have arrived before
         if not self.parser.requests:
             self._receive()
         return self._handle_requests()
 
     def _handle_requests(self) -> State:
+        """Handle the parsed requests. The last one may be the HttpError of a rejected request."""
         parser = self.parser
         output = self.output
         while parser.requests:
@@ -329,8 +317,8 @@ class Connection:
             parser.feed(data)
             if not parser.missing_bytes:
                 return
-            # A read of a plain socket returns what is available. One with TLS returns a record, of
-            # several.
+            # A short read of a plain socket means that it is empty. With TLS, each read returns one
+            # record, and more may follow.
             if len(data) < size and type(self.socket) is PlainSocket:
                 return
 
@@ -339,22 +327,23 @@ class Connection:
     def is_overdue(self, now: float, idle_seconds: float) -> bool:
         """Return True if the time limit of the current state has passed at the time `now`.
 
-        Another thread may run the connection at the same time, so the answer can be wrong when it
-        arrives.
+        Another thread may run the connection meanwhile, so only its owner can rely on the answer.
         """
         if now < self._deadline(idle_seconds):
             return False
-        # Unread data waits for a thread of the server, not for the client.
         if self.state is IDLE or self.state is RECEIVING:
-            return not self.socket.read_raw(MSG_PEEK)
+            # Data that the client has sent waits for a thread of the server.
+            unread_data = self.socket.read_raw(MSG_PEEK)  # None without data, b"" at EOF
+            return not unread_data
         return True
 
     def _deadline(self, idle_seconds: float) -> float:
         progress = self.progress
         if self.state is IDLE:
-            # Without keepalive, it is the limit for the first request.
-            return progress.since + (idle_seconds or TRANSFER_SECONDS)
+            if not idle_seconds:  # without keepalive, only a new connection is idle
+                idle_seconds = TRANSFER_SECONDS
+            return progress.wait_began + idle_seconds
 
         pause = LINGER_SECONDS if self.state is LINGERING else TRANSFER_SECONDS
         slowest = progress.begun + TRANSFER_SECONDS + progress.moved_bytes / MIN_RATE
-        return min(progress.since + pause, slowest)
+        return min(progress.wait_began + pause, slowest)

@@ -1,7 +1,7 @@
 """The table of a worker's connections.
 
-The invariant: a connection waits for its client, and is in `_waiting`, or one thread owns it. So
-two threads never use the same connection, without a lock:
+The invariant: an open connection is either in `_waiting`, because it waits for its client, or owned
+by exactly one thread. That is why connections need no lock:
 
 1. epoll reports the descriptor of a connection to a thread, which calls run_step().
 2. run_step() removes the connection from `_waiting`. This is atomic, so only one thread succeeds,
@@ -13,7 +13,6 @@ two threads never use the same connection, without a lock:
 import logging
 import select
 from collections.abc import Callable
-from functools import partial
 
 from app.server.connection import (
     BUSY_STATES,
@@ -79,9 +78,11 @@ class ConnectionTable:
         events = WRITABLE if connection.state in SENDING_STATES else READABLE
         self._waiting[connection.descriptor] = connection
         try:
+            # The object, because fileno() of a closed connection is -1. A new client may already
+            # have the number in `descriptor`.
             self.epoll.modify(connection, events)
         except (OSError, ValueError):
-            return  # since it is waiting again, another thread has handled and closed it
+            return  # since it is in `_waiting`, the main thread has closed it
 
     # The main thread
 
@@ -105,21 +106,22 @@ class ConnectionTable:
 
     def time_out_overdue(self, now: float, *, idle_seconds: float) -> None:
         """Time out connections whose state lasts too long at the time `now` of time.monotonic()."""
-        is_overdue = partial(Connection.is_overdue, now=now, idle_seconds=idle_seconds)
 
-        def time_out(connection: Connection) -> State:
-            # Checked again, because another thread may have run the connection since the first
-            # check.
-            return connection.time_out() if is_overdue(connection) else connection.state
+        def time_out_if_overdue(connection: Connection) -> State:
+            # Another thread may have run the connection since the check below.
+            if connection.is_overdue(now, idle_seconds):
+                return connection.time_out()
+            return connection.state
 
         for connection in list(self._waiting.values()):
-            if is_overdue(connection):
-                self.run_step(connection.descriptor, time_out)
+            if connection.is_overdue(now, idle_seconds):
+                self.run_step(connection.descriptor, time_out_if_overdue)
 
     def limit_memory(self, *, message_bytes: int, messages: int) -> None:
-        """Close slow connections if buffered data exceeds that of `messages` messages.
+        """Close slow connections until their buffered data fits into the memory limit.
 
-        A message has `message_bytes`, or the size of the largest one if that is more.
+        The limit is `messages` times `message_bytes`, or times the largest buffer if that is
+        larger.
         """
         busy = [
             connection
@@ -127,7 +129,8 @@ class ConnectionTable:
             if connection.state in BUSY_STATES
         ]
         sizes = [connection.buffered_bytes for connection in busy]
-        excess = sum(sizes) - max([message_bytes, *sizes]) * messages
+        largest = max([message_bytes, *sizes])
+        excess = sum(sizes) - messages * largest
         if excess <= 0:
             return
 
@@ -145,7 +148,7 @@ class ConnectionTable:
     def restart_waits(self) -> None:
         """Let the time limits of all waiting connections begin now."""
         for connection in list(self._waiting.values()):
-            connection.progress.wait()
+            connection.progress.begin_wait()
 
     def close_after_fork(self) -> None:
         """Close the sockets in a forked process."""

@@ -238,6 +238,32 @@ def test_lazy_responses_are_recorded_at_their_end(
     assert recorded == [("parts", "202", 7)]
 
 
+def test_response_whose_close_fails_is_recorded(serve, additions: Callable[..., None]) -> None:
+    """A lazy response is recorded, even if a callback at its end raises an exception."""
+
+    def init_app(flask: Flask) -> None:
+        @flask.get("/parts")
+        def parts() -> Response:
+            response = Response(iter([b"one"]))
+            response.call_on_close(lambda: 1 / 0)
+            return response
+
+    additions(init_app)
+    service = serve(models.echo("FP32", [-1]))
+    recorded: list[tuple[str, int]] = []
+
+    def observe(calls: list[Call]) -> None:
+        for call in calls:
+            recorded.append((call.outcome.status, call.outcome.response_bytes))
+
+    service.core.observer_queue.add_observer(observe)
+    response = service.client.get("/parts")
+    with pytest.raises(ZeroDivisionError):
+        response.close()
+
+    assert recorded == [("200", 3)]
+
+
 @pytest.mark.parametrize("is_lazy", [False, True])
 def test_middleware_without_start_is_recorded(
     serve, additions: Callable[..., None], is_lazy: bool

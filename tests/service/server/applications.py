@@ -233,11 +233,11 @@ def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
     decide = connection.Connection.is_overdue
 
     def decide_late(each: connection.Connection, **times: float) -> bool:
-        since = each.progress.since
+        since = each.progress.wait_began
         is_late = each.state is connection.State.RECEIVING and decide(each, **times)
         if is_late:
             sys.stderr.write("overdue\n")
-            wait_for(lambda: each.progress.since != since)
+            wait_for(lambda: each.progress.wait_began != since)
         return is_late
 
     connection.Connection.is_overdue = decide_late  # type: ignore[method-assign]
