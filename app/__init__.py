@@ -1,4 +1,7 @@
-"""Inference service for one model (Open Inference Protocol v2). Ids such as R15 are rules of docs/protocol.md."""
+"""Inference service for one model (Open Inference Protocol v2).
+
+Ids in comments, such as R15, are rules of docs/protocol.md.
+"""
 
 from __future__ import annotations
 

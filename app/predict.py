@@ -1,4 +1,4 @@
-"""The served model. Edit this file: METADATA declares inputs and outputs, load() and predict() implement the model."""
+"""The served model: METADATA declares inputs and outputs, load() and predict() implement it."""
 
 import numpy as np
 
@@ -20,15 +20,16 @@ EXAMPLE = {"features": [[5.1, 3.5, 1.4, 0.2]]}
 
 
 def load():
-    """Load and return the model, the first argument of predict(). Called once per worker at startup."""
+    """Load and return the model, the first argument of predict(). Called once per worker."""
     with np.load(model_file("iris.npz")) as file:
         return dict(file)
 
 
 def predict(model, features: np.ndarray):
-    """Return the outputs by name. Each input is one parameter. Several threads can call this function concurrently.
+    """Return the outputs by name. Each input is one parameter.
 
-    `features` has the shape [rows, 4]: sepal length, sepal width, petal length and petal width in cm. `rows` can be 0.
+    `features` has the shape [rows, 4]: sepal length, sepal width, petal length and petal width in
+    cm. `rows` can be 0. Several threads can call this function concurrently.
     """
     scores = (features - model["mean"]) / model["std"] @ model["weights"] + model["bias"]
     exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))

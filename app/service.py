@@ -65,7 +65,10 @@ class Service:
         self.model.warm_up()
 
     def infer(self, inference_request: InferenceRequest) -> InferenceResponse:
-        """Run the model in a route of app/custom.py. Flask's error handlers handle InferenceError."""
+        """Run the model in a route of app/custom.py.
+
+        Flask's error handlers handle InferenceError.
+        """
         from flask import request  # a process without REST does not need these
 
         from app.rest.middleware import CALL_KEY
@@ -97,7 +100,10 @@ class Service:
         self.observer_queue.start()
 
     def close(self) -> None:
-        """Unload the model, unless requests still use it. Write the last metrics, logs and spans."""
+        """Unload the model, unless requests still use it.
+
+        Write the last metrics, logs and spans.
+        """
         self.model.close(is_in_use=self.pipeline.has_running_calls)
         self.observer_queue.flush()
         if self._spans is not None:

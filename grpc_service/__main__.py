@@ -33,7 +33,8 @@ def main() -> None:
     log.handler.start()
     log_environment(settings)
     limit_library_threads(1)
-    # Import now: on import, grpcio reads its log level, and NumPy's libraries their number of threads.
+    # Import these now: on import, grpcio reads its log level, and NumPy's libraries their number of
+    # threads.
     from app.inference.owner_files import import_owner_file
     from app.observability.access_log import AccessLog
     from app.observability.capture import Capture

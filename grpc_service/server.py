@@ -40,7 +40,8 @@ LIMITS = [
     # Calls that wait for a thread. By default, grpcio cancels calls at random from 1,000 on.
     ("grpc.server.max_pending_requests", 2**14),
     ("grpc.server.max_pending_requests_hard_limit", 2**14),
-    # Pings detect clients that disappeared without closing the connection. Clients can send pings without a call.
+    # Pings detect clients that disappeared without closing the connection. Clients can send pings
+    # without a call.
     ("grpc.keepalive_time_ms", 120_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -56,7 +57,10 @@ HEALTH_NAMES = ("", messages.SERVICE_NAME)  # services with a health status
 
 
 class Health(health.HealthServicer):
-    """grpcio's health service. Each Watch call uses a separate thread until the client cancels it."""
+    """grpcio's health service.
+
+    Each Watch call uses a separate thread until the client cancels it.
+    """
 
     def __init__(self) -> None:
         super().__init__(experimental_non_blocking=False)
@@ -111,7 +115,11 @@ class Server:
             self._health.set(name, SERVING if ready else NOT_SERVING)
 
     def start(self) -> None:
-        """Start grpcio's threads with SCHED_BATCH on Linux, so that a waking thread does not preempt a running one."""
+        """Start the server.
+
+        On Linux, grpcio's threads have the scheduling policy SCHED_BATCH, so that a waking thread
+        does not preempt a running one.
+        """
         is_changed = False
         with suppress(AttributeError, OSError):  # not Linux, or forbidden by a sandbox
             if os.sched_getscheduler(0) == os.SCHED_OTHER:
@@ -227,7 +235,10 @@ def credentials(settings: Settings) -> grpc.ServerCredentials:
 
 
 def enable_reflection(server: grpc.Server) -> None:
-    """Enable reflection for the protocol's descriptor pool. Add grpcio's health and reflection services to the pool."""
+    """Enable reflection for the protocol's descriptor pool.
+
+    Add grpcio's health and reflection services to the pool.
+    """
     names = [messages.SERVICE_NAME]
     for module in (health_pb2, reflection_pb2):
         messages.POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)

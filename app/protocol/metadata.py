@@ -54,7 +54,11 @@ class MetadataTensor:
         parameters = without_empty(
             {**self.parameters, "missing": self.missing, "optional": self.optional}
         )
-        description = {"name": self.name, "datatype": self.datatype, "shape": self.shape}
+        description: dict[str, Any] = {
+            "name": self.name,
+            "datatype": self.datatype,
+            "shape": self.shape,
+        }
         if parameters:
             description["parameters"] = parameters
         return description

@@ -83,7 +83,7 @@ def start(
         (
             "exponentials / ",
             "exponential / ",
-            "Warm-up failed: app/predict.py, line 35: NameError: name 'exponential'",
+            "Warm-up failed: app/predict.py, line 36: NameError: name 'exponential'",
         ),
         (
             "    with np",
