@@ -48,15 +48,18 @@ def batch_key(request: InferenceRequest) -> Hashable | None:
     for tensor in request.inputs:
         parameters = _parameter_key(tensor.parameters)
         inputs.append((tensor.name, tensor.datatype, tensor.data.shape[1:], parameters))
-    outputs = [(output.name, _parameter_key(output.parameters)) for output in request.outputs]
+    outputs = []
+    for output in request.outputs:
+        outputs.append((output.name, _parameter_key(output.parameters)))
     return (_parameter_key(request.parameters), tuple(inputs), tuple(outputs))
 
 
 def _parameter_key(parameters: Mapping[str, object]) -> str:
     """Return the parameters for predict() as text, because their values may not be hashable."""
-    relevant = [
-        (name, value) for name, value in parameters.items() if name not in TRANSPORT_PARAMETERS
-    ]
+    relevant = []
+    for name, value in parameters.items():
+        if name not in TRANSPORT_PARAMETERS:
+            relevant.append((name, value))
     return repr(sorted(relevant))
 
 

@@ -37,13 +37,11 @@ def make_example(metadata: ModelMetadata, given: Mapping[str, Any] | None = None
     if given is None:
         tensors = metadata.required_inputs or metadata.inputs[:1]
         given = {tensor.name: sample(tensor) for tensor in tensors}
-    return {
-        "inputs": [
-            to_json_input(tensor, given[tensor.name])
-            for tensor in metadata.inputs
-            if tensor.name in given
-        ]
-    }
+    inputs = []
+    for tensor in metadata.inputs:
+        if tensor.name in given:
+            inputs.append(to_json_input(tensor, given[tensor.name]))
+    return {"inputs": inputs}
 
 
 def sample(tensor: MetadataTensor) -> np.ndarray:

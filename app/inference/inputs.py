@@ -42,8 +42,12 @@ def _missing_input(
     name: str, declared: Declared, matched: Mapping[str, RequestInput]
 ) -> InvalidInput:
     """Return the error for an input that is missing and not optional."""
-    expected = join_names(tensor.name for tensor in declared.values() if not tensor.optional)
-    optional = [tensor.name for tensor in declared.values() if tensor.optional]
+    required: list[str] = []
+    optional: list[str] = []
+    for tensor in declared.values():
+        names = optional if tensor.optional else required
+        names.append(tensor.name)
+    expected = join_names(required)
     if optional:
         expected += f" (optional: {join_names(optional)})"
     error = InvalidInput("missing", expected=expected, got=join_names(matched))

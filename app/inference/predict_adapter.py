@@ -151,9 +151,10 @@ class ModelAdapter:
                 "Warm-up skipped, because an input is text. Define EXAMPLE or warm_up(model)."
             )
             return
-        request = InferenceRequest(
-            [make_input(tensor, sample(tensor)) for tensor in self.metadata.inputs]
-        )
+        inputs = []
+        for tensor in self.metadata.inputs:
+            inputs.append(make_input(tensor, sample(tensor)))
+        request = InferenceRequest(inputs)
         try:
             result = self._call(model, request)
         except BaseException as error:
@@ -187,9 +188,10 @@ class ModelAdapter:
                 raise InvalidInput(
                     "unknown input", expected=join_names(self.inputs), got=join_names(unknown)
                 )
-            request = InferenceRequest(
-                [make_input(self.inputs[name], values) for name, values in example.items()]
-            )
+            inputs = []
+            for name, values in example.items():
+                inputs.append(make_input(self.inputs[name], values))
+            request = InferenceRequest(inputs)
             self.match_inputs(request)
         except InferenceError as error:
             raise ConfigurationError(str(error.about("EXAMPLE"))) from None

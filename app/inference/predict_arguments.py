@@ -176,10 +176,10 @@ def _bind_inputs(signature: Signature, metadata: ModelMetadata) -> InputsBinder:
             f"as METADATA declares, got {join_names(names)}. "
             f"Use the same names, or {WHOLE_REQUEST}."
         )
-    annotations = {
-        tensor.name: _annotation_for(tensor, signature.annotations.get(tensor.name, np.ndarray))
-        for tensor in metadata.inputs
-    }
+    annotations = {}
+    for tensor in metadata.inputs:
+        type_hint = signature.annotations.get(tensor.name, np.ndarray)
+        annotations[tensor.name] = _annotation_for(tensor, type_hint)
     return InputsBinder(annotations, metadata)
 
 
@@ -210,9 +210,10 @@ def _mark_optional_inputs(signature: Signature, metadata: ModelMetadata) -> Mode
     Raise ConfigurationError if METADATA declares another input as optional: predict() cannot run
     without it.
     """
-    defaults = {
-        parameter.name for parameter in signature.inputs if parameter.default is not parameter.empty
-    }
+    defaults = set()
+    for parameter in signature.inputs:
+        if parameter.default is not parameter.empty:
+            defaults.add(parameter.name)
     inputs = []
     for tensor in metadata.inputs:
         if tensor.optional and tensor.name not in defaults:
@@ -283,11 +284,10 @@ class CustomTypeBinder:
         calls: Sequence[Call],
     ) -> dict[str, Any]:
         content_type = self._codec_name(request)
-        columns = [
-            apply_declared_content_type(inputs[tensor.name], tensor)
-            for tensor in self._metadata.inputs
-            if tensor.name in inputs
-        ]
+        columns = []
+        for tensor in self._metadata.inputs:
+            if tensor.name in inputs:
+                columns.append(apply_declared_content_type(inputs[tensor.name], tensor))
         decoded_inputs = InferenceRequest(columns, parameters=request.parameters)
         value = decode_request(decoded_inputs, content_type)
         if not isinstance(value, self._value_class):

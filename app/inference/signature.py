@@ -58,12 +58,14 @@ def read_signature(predict: Callable[..., Any]) -> Signature:
     """
     parameters = _parameters_after_model(predict)
     annotations = read_annotations(predict)
-    contexts = {
-        parameter.name: annotations[parameter.name]
-        for parameter in parameters
-        if annotations.get(parameter.name) in CONTEXTS
-    }
-    inputs = [parameter for parameter in parameters if parameter.name not in contexts]
+    inputs = []
+    contexts = {}
+    for parameter in parameters:
+        annotation = annotations.get(parameter.name)
+        if annotation in CONTEXTS:
+            contexts[parameter.name] = annotation
+        else:
+            inputs.append(parameter)
     return Signature(inputs, contexts, annotations)
 
 

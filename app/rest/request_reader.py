@@ -5,6 +5,7 @@ time, rejects a chunked body of exactly the maximum size, and accepts a truncate
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -140,17 +141,23 @@ def _read_raw_array(body: bytes, tensor: MetadataTensor) -> np.ndarray:
         raise InvalidInput("empty body", expected="the data of the input")
 
     if datatype.size is None:
-        shape = [1 if size == -1 else size for size in tensor.shape]
+        shape = _replace_variable(tensor.shape, 1)
         check_count(shape, 1)
         return reshape(object_array([body]), shape)
 
     if tensor.shape.count(-1) > 1:
         expected = f"at most one variable dimension for {HEADER_LENGTH} 0"
         raise InvalidInput(subject="shape", expected=expected, got=format_shape(tensor.shape))
-    fixed_size = datatype.size * math.prod(size for size in tensor.shape if size != -1)
-    variable_size = len(body) // fixed_size if fixed_size else 0
-    shape = [variable_size if size == -1 else size for size in tensor.shape]
-    return from_bytes(body, datatype, shape)
+    bytes_per_row = datatype.size * math.prod(_replace_variable(tensor.shape, 1))
+    rows = 0
+    if bytes_per_row > 0:
+        rows = len(body) // bytes_per_row
+    return from_bytes(body, datatype, _replace_variable(tensor.shape, rows))
+
+
+def _replace_variable(shape: Sequence[int], size: int) -> list[int]:
+    """Return the shape with `size` instead of its variable dimensions."""
+    return [size if dimension == -1 else dimension for dimension in shape]
 
 
 def read_index_request(body: bytes) -> bool:
@@ -158,7 +165,9 @@ def read_index_request(body: bytes) -> bool:
 
     Raise InvalidInput if the body is invalid.
     """
-    request = read_json(body) if body else {}
+    request: Any = {}
+    if body:
+        request = read_json(body)
     is_valid = isinstance(request, dict) and isinstance(request.get("ready"), bool | None)
     if not is_valid:
         raise InvalidInput(expected='an object in which "ready" is true or false', got=request)

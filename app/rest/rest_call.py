@@ -69,8 +69,9 @@ class RestCall(Call):
     def _span_route(self) -> str:
         if not self.path.endswith("/infer"):
             return self.route
-        version = "/versions/{version}" if "/versions/" in self.path else ""
-        return f"/v2/models/{{name}}{version}/infer"
+        if "/versions/" in self.path:
+            return "/v2/models/{name}/versions/{version}/infer"
+        return "/v2/models/{name}/infer"
 
     def log_message(self) -> str:
         return (

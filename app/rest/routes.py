@@ -116,12 +116,17 @@ class Inference:
 def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:
     """Return the names of the outputs that the client requests in binary form (B6)."""
     is_default = request.parameters.get("binary_data_output", False)
-    if not request.outputs:
-        return {output.name for output in response.outputs} if is_default else set()
-    requested = {}
-    for output in request.outputs:
-        requested[output.name] = output.parameters.get("binary_data", is_default)
-    return {output.name for output in response.outputs if requested.get(output.name, is_default)}
+    if not request.outputs and not is_default:
+        return set()
+
+    is_binary = {}
+    for requested in request.outputs:
+        is_binary[requested.name] = requested.parameters.get("binary_data", is_default)
+    names = set()
+    for output in response.outputs:
+        if is_binary.get(output.name, is_default):
+            names.add(output.name)
+    return names
 
 
 service = cast("Service", LocalProxy(lambda: current_app.extensions["service"]))
