@@ -64,9 +64,7 @@ def serve(service: Service, server: Server) -> None:
     events: SimpleQueue[int | BaseException | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: events.put(received))
-    signal.signal(
-        signal.SIGHUP, lambda *_: logger.warning("Ignored SIGHUP. Only gunicorn reloads the model")
-    )
+    signal.signal(signal.SIGHUP, _ignore_signal)
 
     def load() -> None:
         try:
@@ -106,6 +104,10 @@ def exit_with_error(error: BaseException, problem: str, status: int) -> NoReturn
     )
     logger.critical("Cannot start: %s", text)
     sys.exit(status)
+
+
+def _ignore_signal(number: int, frame: object) -> None:
+    logger.warning("Ignored SIGHUP. Only gunicorn reloads the model")
 
 
 if __name__ == "__main__":
