@@ -1,7 +1,7 @@
 """The model of the conformance suite. It returns its inputs: `NAME_in` as `NAME_out`.
 
-`make conformance` serves it instead of app/predict.py, with the rest of this project's code. All inputs are optional. The
-output of an absent input is empty.
+`make conformance` serves it instead of app/predict.py, with the rest of this project's code. All
+inputs are optional. The output of an absent input is empty.
 """
 
 import sys

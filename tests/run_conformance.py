@@ -1,8 +1,9 @@
-"""Test this project's code with the conformance suite of the Open Inference Protocol: make conformance
+"""Test this project's code with the conformance suite: make conformance
 
-The suite is a package in the template's repository, at the commit that .cruft.json records. CONFORMANCE is another
-requirement for pip, such as a path. The suite has an environment of its own. It sends requests to a service that runs this
-project's code with the model in conformance_model.py. The arguments of this script are options of the suite.
+The suite is a package in the template's repository, at the commit that .cruft.json records.
+CONFORMANCE is another requirement for pip, such as a path. The suite has an environment of its own.
+It sends requests to a service that runs this project's code with the model in conformance_model.py.
+The arguments of this script are options of the suite.
 """
 
 import http.client
@@ -66,8 +67,11 @@ def run_service(http_port: int, grpc_port: int) -> Iterator[None]:
     """Run the service until the end of the `with` block. Exit if it does not start."""
     settings = {name.upper() for name in Settings.__dataclass_fields__}
     environment = {name: value for name, value in os.environ.items() if name not in settings}
-    environment |= {"HOST": "127.0.0.1", "WORKERS": "1", "SHUTDOWN_DELAY_SECONDS": "0"}
-    environment |= {"HTTP_PORT": str(http_port), "GRPC_PORT": str(grpc_port)}
+    environment["HOST"] = "127.0.0.1"
+    environment["HTTP_PORT"] = str(http_port)
+    environment["GRPC_PORT"] = str(grpc_port)
+    environment["WORKERS"] = "1"
+    environment["SHUTDOWN_DELAY_SECONDS"] = "0"
     gunicorn = [sys.executable, "-m", "gunicorn", "--pythonpath", "tests"]
     log = ENVIRONMENT / "service.log"
 
