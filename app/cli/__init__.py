@@ -1,4 +1,8 @@
-"""Command-line interface: the project's name, or `python -m app`. Each command is in the module of the same name."""
+"""Command-line interface: the project's name, or `python -m app`.
+
+Each command is in the module of the same name, which calls it `command`. In the epilog of a
+command, PROGRAM stands for the name of the program.
+"""
 
 from copy import copy
 from importlib import import_module
@@ -15,7 +19,7 @@ COMMANDS = ("serve", *BATCH_COMMANDS, "info", "describe", "check", "healthcheck"
 
 
 class Commands(click.Group):
-    """A group that imports only the module of the invoked command, so that commands start faster."""
+    """A group that imports only the module of the invoked command, so that commands start fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -24,8 +28,13 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         package = "app.cli.batch" if cmd_name in BATCH_COMMANDS else "app.cli"
-        command: click.Command = copy(import_module(f"{package}.{cmd_name}").command)
-        command.epilog = (command.epilog or "").replace("PROGRAM", ctx.find_root().info_name or "")
+        module = import_module(f"{package}.{cmd_name}")
+
+        # A copy, because the program can have another name in the next call, for example in tests.
+        command: click.Command = copy(module.command)
+        program = ctx.find_root().info_name or ""
+        epilog = command.epilog or ""
+        command.epilog = epilog.replace("PROGRAM", program)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -38,31 +47,34 @@ class Commands(click.Group):
             raise Failure("Interrupted", INTERRUPTED) from None
 
 
-def show_version(ctx: click.Context, parameter: click.Parameter, is_set: bool) -> None:
-    """Show versions, and end the command. click calls this for the option --version."""
-    if is_set and not ctx.resilient_parsing:
-        import_module("app.cli.versions").show()
-        ctx.exit()
+def _show_versions(ctx: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    """Print versions, and end the command. click calls this for the option --version."""
+    if not is_set or ctx.resilient_parsing:
+        return
+    from app.cli.versions import show_versions
+
+    show_versions()
+    ctx.exit()
 
 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""\b
-    Exit status:
-      0    success
-      1    a setting, a call or a check failed
-      2    invalid usage
-      3    the service does not respond or is not ready, or load() or the warm-up failed
-      4    predict.py cannot be imported or its functions do not match METADATA, or a package is missing
-      130  interrupted""",
+    epilog="\b\nExit status:\n"
+    "  0    success\n"
+    "  1    a setting, a call or a check failed\n"
+    "  2    invalid usage\n"
+    "  3    the service does not respond or is not ready, or load() or the warm-up failed\n"
+    "  4    predict.py cannot be imported or its functions do not match METADATA, or a package is"
+    " missing\n"
+    "  130  interrupted",
 )
 @click.option(
     "--version",
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=show_version,
+    callback=_show_versions,
     help="Show the versions of the service and its packages, for bug reports.",
 )
 def main() -> None:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import StrEnum
 from importlib.metadata import packages_distributions
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,17 @@ if TYPE_CHECKING:
     from app.protocol.tensors import ResponseOutput
     from app.service import Service
 
-MADE_UP = "a request generated from METADATA"
-MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
+# Limits of the printed outputs.
+MAX_VALUES = 4
+MAX_VALUE_LENGTH = 30
+
+
+class Source(StrEnum):
+    """The origin of the request. The value is for messages."""
+
+    INPUT_FILE = "--input"
+    EXAMPLE = "EXAMPLE"
+    METADATA = "a request generated from METADATA"
 
 
 @click.command(
@@ -52,169 +62,242 @@ MAX_VALUES, MAX_VALUE_LENGTH = 4, 30
 def command(file: Any, transports: Sequence[str], with_traceback: bool, as_json: bool) -> None:
     """Call app/predict.py with an example.
 
-    Load the model and process EXAMPLE, or values that match METADATA, as a request over REST and gRPC, without a port.
-    Compare the results with METADATA. The exit status is 4 if predict.py cannot be imported or its functions do not
-    match METADATA. It is 3 if load() or the warm-up fails, and 1 if another call fails.
+    Load the model and process EXAMPLE, or values that match METADATA, as a request over REST and
+    gRPC, without a port. Compare the results with METADATA. The exit status is 4 if predict.py
+    cannot be imported or its functions do not match METADATA. It is 3 if load() or the warm-up
+    fails, and 1 if another call fails.
     """
     settings = load_settings()
     limit_library_threads(settings.workers)  # before importing NumPy
-    logging.getLogger(
-        "app.inference.predict_adapter"
-    ).disabled = True  # this command prints the same errors
-    found = Check(settings, with_traceback).run(
-        file and file.read(), transports or TRANSPORT.choices
-    )
-    (show_json if as_json else show)(found)
+    # The adapter would log the errors that this command prints.
+    logging.getLogger("app.inference.predict_adapter").disabled = True
+
+    body = None
+    if file:
+        body = file.read()
+    check = Check(settings, with_traceback)
+    report = check.run(body, transports or TRANSPORT.choices)
+    if as_json:
+        show_json(report)
+    else:
+        _show_report(report)
 
 
 class Check:
     """The steps of startup and of an inference request, with their durations in seconds."""
 
     def __init__(self, settings: Settings, with_traceback: bool):
-        self.settings, self.with_traceback = settings, with_traceback
-        self.source = ""
-        self.seconds: dict[str, float] = {}
+        self._settings = settings
+        self._with_traceback = with_traceback
+        self._source: Source | None = None
+        self._seconds: dict[str, float] = {}
 
     def run(self, body: bytes | None, transports: Sequence[str]) -> dict[str, Any]:
-        """Run all steps. Return the object for --json. Raise Failure if a step fails."""
-        with self.step("import", BROKEN):
-            # Import here, so that the durations of the requests do not include imports.
-            import app.rest.routes  # noqa: F401
-            import grpc_service.servicer  # noqa: F401
-            from app.inference.example import apply_declarations
-            from app.inference.owner_files import import_owner_file
-            from app.protocol.http_body import write_json
-            from app.rest.request_reader import read_request
-            from app.service import Service
+        """Run all steps with the JSON request `body`, or with an example if it is None.
 
-            use_settings(self.settings)
-            module = import_owner_file("predict")
-            service = Service(self.settings, module, with_tracing=False)
-        with self.step("load()", NOT_READY):
+        Return the object for --json. Its outputs are those of the last transport. Raise Failure if
+        a step fails.
+        """
+        with self._step("import", BROKEN):
+            service, module = _create_service(self._settings)
+        with self._step("load()", NOT_READY):
             service.model.load()
-        with self.step("warm-up", NOT_READY):
+        with self._step("warm-up", NOT_READY):
             service.model.warm_up()
-        has_example = getattr(module, "EXAMPLE", None) is not None
-        self.source = "--input" if body is not None else "EXAMPLE" if has_example else MADE_UP
-        with self.step("request"):
-            request = read_request(write_json(service.info.example()) if body is None else body)
-            apply_declarations(request.inputs, service.info.metadata.inputs)
+
+        self._source = _find_source(body, module)
+        with self._step("request"):
+            request = _read_request(body, service)
         for transport in transports:
-            with self.step(transport):
-                response = infer(transport, service, request)
+            with self._step(transport):
+                response = _infer(transport, service, request)
+
         model = service.info.metadata
         return {
             "model": {"name": model.name, "version": model.version, "platform": model.platform},
-            "request": self.source,
-            "seconds": {name: round(seconds, 6) for name, seconds in self.seconds.items()},
-            "outputs": [describe_output(output) for output in response.outputs],
-            "warnings": undeclared_packages(module) + undeclared_bytes(module),
+            "request": self._source,
+            "seconds": self._seconds,
+            "outputs": list(map(_describe_output, response.outputs)),
+            "warnings": _undeclared_packages(module) + _undeclared_bytes(module),
         }
 
     @contextmanager
-    def step(self, name: str, status: int = FAILED) -> Iterator[None]:
+    def _step(self, name: str, exit_status: int = FAILED) -> Iterator[None]:
         """Measure a step. If it fails, raise Failure with the exit status."""
         begun = time.monotonic()
         try:
             yield
         except (Exception, SystemExit) as error:
-            if self.with_traceback:
+            if self._with_traceback:
                 traceback.print_exception(error)
-            cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
-            hint = (
-                f". This was {MADE_UP}. Write an EXAMPLE or use --input FILE."
-                if self.source == MADE_UP
-                else ""
-            )
-            raise Failure(f"{name}: {describe_error(cause)}{hint}", status) from None
-        self.seconds[name] = time.monotonic() - begun
+            raise Failure(f"{name}: {self._describe(error)}", exit_status) from None
+        self._seconds[name] = round(time.monotonic() - begun, 6)
+
+    def _describe(self, error: BaseException) -> str:
+        """Return the reason of a failure, with a hint if the values of the request can cause it."""
+        if isinstance(error, ModelError) and error.__cause__:
+            text = describe_error(error.__cause__)  # the exception of predict()
+        else:
+            text = describe_error(error)
+        if self._source is Source.METADATA:
+            text += f". This was {self._source}. Write an EXAMPLE or use --input FILE."
+        return text
 
 
-def infer(transport: str, service: Service, request: InferenceRequest) -> InferenceResponse:
+def _create_service(settings: Settings) -> tuple[Service, ModuleType]:
+    """Return a service whose model is not loaded, and the module predict.py."""
+    # Import the servers, too, so that the durations of the requests do not include imports.
+    import app.rest.routes  # noqa: F401
+    import grpc_service.servicer  # noqa: F401
+    from app.inference.owner_files import import_owner_file
+    from app.service import Service
+
+    use_settings(settings)
+    module = import_owner_file("predict")
+    service = Service(settings, module, with_tracing=False)
+    return service, module
+
+
+def _find_source(body: bytes | None, module: ModuleType) -> Source:
+    if body is not None:
+        return Source.INPUT_FILE
+    if getattr(module, "EXAMPLE", None) is not None:
+        return Source.EXAMPLE
+    return Source.METADATA
+
+
+def _read_request(body: bytes | None, service: Service) -> InferenceRequest:
+    """Parse the JSON request `body`, or the example of the model if it is None."""
+    from app.inference.example import apply_declarations
+    from app.protocol.http_body import write_json
+    from app.rest.request_reader import read_request
+
+    if body is None:
+        body = write_json(service.info.example())
+    request = read_request(body)
+    apply_declarations(request.inputs, service.info.metadata.inputs)
+    return request
+
+
+def _infer(transport: str, service: Service, request: InferenceRequest) -> InferenceResponse:
     """Process the request as the server of `transport` does, without a network connection."""
+    if transport == "grpc":
+        return _infer_over_grpc(service, request)
+    return _infer_over_rest(service, request, is_binary=transport == "rest-binary")
+
+
+def _infer_over_grpc(service: Service, request: InferenceRequest) -> InferenceResponse:
     from app.inference.call import INFER, Call
-    from app.protocol.messages import InferenceResponse
-    from app.rest.routes import Inference
     from grpc_service.converters import read_response, write_request
     from grpc_service.servicer import InferenceServicer
 
-    name = service.info.metadata.name
-    if transport == "grpc":
-        message = write_request(replace(request, model_name=name))
-        return read_response(InferenceServicer(service).ModelInfer(message, Call(INFER)))
-    body, headers = request.to_http(transport == "rest-binary")
+    named_request = replace(request, model_name=service.info.metadata.name)
+    servicer = InferenceServicer(service)
+    response = servicer.ModelInfer(write_request(named_request), Call(INFER))
+    return read_response(response)
+
+
+def _infer_over_rest(
+    service: Service, request: InferenceRequest, *, is_binary: bool
+) -> InferenceResponse:
+    from app.protocol.messages import InferenceResponse
+    from app.rest.routes import Inference
+
+    body, headers = request.to_http(is_binary)
     environ: dict[str, Any] = {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
-    for header, value in headers.items():
-        environ[f"HTTP_{header.upper().replace('-', '_')}"] = value
+    for name, value in headers.items():
+        key = name.upper().replace("-", "_")
+        environ[f"HTTP_{key}"] = value
+
     handler = Inference(service.pipeline, service.settings)
-    response_body, response_headers = handler(environ, name, None)
+    response_body, response_headers = handler(environ, service.info.metadata.name, None)
     return InferenceResponse.from_http(response_body, response_headers)
 
 
-def describe_output(output: ResponseOutput) -> dict[str, Any]:
+def _describe_output(output: ResponseOutput) -> dict[str, Any]:
     """Return name, datatype, shape and the first values of an output. The values are text."""
-    values = output.data.ravel()[:MAX_VALUES]
-    texts = [
-        each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in values
-    ]
-    short = [shorten(text, MAX_VALUE_LENGTH) for text in texts]
+    texts = []
+    for value in output.data.ravel()[:MAX_VALUES]:
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        texts.append(shorten(str(value), MAX_VALUE_LENGTH))
     return {
         "name": output.name,
         "datatype": output.datatype,
         "shape": output.shape,
-        "values": short,
+        "values": texts,
     }
 
 
-def undeclared_packages(module: ModuleType) -> list[str]:
-    """Return a warning for each package that predict.py uses but setup.cfg does not list. Images would not have it."""
-    listed = {canonicalize_name(requirement.name) for requirement in service_requirements()}
-    values = vars(module).values()
-    modules = {
-        each.__name__ if isinstance(each, ModuleType) else getattr(each, "__module__", None)
-        for each in values
-    }
-    used = {str(name).partition(".")[0] for name in modules}
-    return [
-        f"predict.py uses {name}, which install_requires in setup.cfg does not list"
-        for name, packages in sorted(packages_distributions().items())
-        if name in used
-        and not (ROOT / name).exists()
-        and not listed & {*map(canonicalize_name, packages)}
-    ]
+def _undeclared_packages(module: ModuleType) -> list[str]:
+    """Return a warning for each package that predict.py uses but setup.cfg does not list.
+
+    Images would not have it.
+    """
+    declared = {canonicalize_name(requirement.name) for requirement in service_requirements()}
+    used_modules = _modules_of_values(module)
+    warnings = []
+    for name, packages in sorted(packages_distributions().items()):
+        is_of_project = (ROOT / name).exists()
+        if name not in used_modules or is_of_project:
+            continue
+        if declared.isdisjoint(map(canonicalize_name, packages)):
+            warnings.append(
+                f"predict.py uses {name}, which install_requires in setup.cfg does not list"
+            )
+    return warnings
 
 
-def undeclared_bytes(module: ModuleType) -> list[str]:
-    """Return a warning for each input of bytes that some clients cannot send in the form that they expect (C12)."""
+def _modules_of_values(module: ModuleType) -> set[str]:
+    """Return the top-level modules of everything that `module` has imported."""
+    names = set()
+    for value in vars(module).values():
+        if isinstance(value, ModuleType):
+            name = value.__name__
+        else:
+            name = str(getattr(value, "__module__", ""))
+        names.add(name.partition(".")[0])
+    return names
+
+
+def _undeclared_bytes(module: ModuleType) -> list[str]:
+    """Return a warning for each input of bytes that some clients cannot send in the form that they
+    expect (C12).
+    """
     from app.inference.signature import read_annotations
 
     annotations = read_annotations(module.predict)
-    names = []
+    warnings = []
     for tensor in module.METADATA.inputs:
         is_base64 = tensor.content_type == "base64"
         is_undeclared = not tensor.content_type and annotations.get(tensor.name) == list[bytes]
         if is_base64 or is_undeclared:
-            names.append(tensor.name)
-    reason = "so that JSON clients can send base64 text and other clients bytes"
-    return [f'input "{name}": declare content_type="bytes", {reason}' for name in names]
+            warnings.append(
+                f'input "{tensor.name}": declare content_type="bytes", '
+                "so that JSON clients can send base64 text and other clients bytes"
+            )
+    return warnings
 
 
-def show(found: dict[str, Any]) -> None:
-    model = found["model"]
+def _show_report(report: dict[str, Any]) -> None:
+    """Print the object for --json as tables and lines."""
+    model = report["model"]
     click.echo(f"{model['name']} {model['version']}, {model['platform']}\n")
-    show_table(
-        [(name, f"{value * 1000:,.1f} ms") for name, value in found["seconds"].items()],
-        ("step", "time"),
-    )
+
+    durations = []
+    for step, seconds in report["seconds"].items():
+        durations.append((step, f"{seconds * 1000:,.1f} ms"))
+    show_table(durations, ("step", "time"))
     click.echo()
-    rows = [
-        (each["name"], each["datatype"], each["shape"], ", ".join(each["values"]))
-        for each in found["outputs"]
-    ]
-    show_table(rows, ("output", "datatype", "shape", "first values"))
+
+    outputs = []
+    for output in report["outputs"]:
+        values = ", ".join(output["values"])
+        outputs.append((output["name"], output["datatype"], output["shape"], values))
+    show_table(outputs, ("output", "datatype", "shape", "first values"))
     click.echo()
-    for warning in found["warnings"]:
+
+    for warning in report["warnings"]:
         click.echo(f"{click.style('warning', fg='yellow')}: {warning}")
-    click.echo(
-        f"{click.style('ok', fg='green')}: the outputs for {found['request']} match METADATA"
-    )
+    ok = click.style("ok", fg="green")
+    click.echo(f"{ok}: the outputs for {report['request']} match METADATA")

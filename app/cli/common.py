@@ -6,8 +6,12 @@ from typing import Any
 
 import click
 
-# Exit statuses. click uses 2 for invalid usage. 1, 3 and 4 have the same meaning as for the service.
-FAILED, NOT_READY, BROKEN, INTERRUPTED = 1, 3, 4, 130
+# Exit statuses. click uses 2 for invalid usage. 1, 3 and 4 have the same meaning as for the
+# service.
+FAILED = 1
+NOT_READY = 3
+BROKEN = 4
+INTERRUPTED = 130
 
 
 class Failure(click.ClickException):
@@ -20,23 +24,39 @@ class Failure(click.ClickException):
 
 def one_line(text: str) -> str:
     """Return the text on one line, with control characters escaped."""
-    return "".join(
-        each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split())
-    )
+    characters = []
+    for character in " ".join(text.split()):
+        if character.isprintable():
+            characters.append(character)
+        else:
+            escaped = repr(character).strip("'")
+            characters.append(escaped)
+    return "".join(characters)
 
 
 def show_json(value: Any) -> None:
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def show_table(rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> None:
-    """Print a table with aligned columns and a bold header."""
-    table = [[str(cell) for cell in row] for row in ([header] if header else []) + [*rows]]
-    widths = [max(map(len, map(click.unstyle, column))) for column in zip(*table, strict=True)]
-    for number, row in enumerate(table):
-        cells = [
-            cell + " " * (width - len(click.unstyle(cell)))
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        line = "  ".join(cells).rstrip()
-        click.echo(click.style(line, bold=True) if header and not number else line)
+def show_table(rows: Sequence[Sequence[object]], header: Sequence[str] | None = None) -> None:
+    """Print rows with aligned columns, below a bold header if there is one."""
+    if header is None:
+        lines = _align_columns(rows)
+    else:
+        bold_line, *lines = _align_columns([header, *rows])
+        click.secho(bold_line, bold=True)
+    for line in lines:
+        click.echo(line)
+
+
+def _align_columns(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return one line per row. All rows have the same number of cells."""
+    table = [list(map(str, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+
+    lines = []
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -20,40 +20,49 @@ def command(service: ServiceClient, as_json: bool) -> None:
     The exit status is 3 if the service does not respond or is not ready.
     """
     path = service.model_path()
-    found = {
-        "url": service.url,
-        "ready": service.send("GET", f"{path}/ready").status == 200,
-        "server": service.get("/v2"),
-        "model": service.get(path),
-    }
-    (show_json if as_json else show)(found)
-    if not found["ready"]:
-        raise Failure(f"{found['model']['name']} at {service.url} is not ready", NOT_READY)
+    readiness = service.send("GET", f"{path}/ready")
+    is_ready = readiness.status == 200
+    server = service.get("/v2")
+    model = service.get(path)
+
+    if as_json:
+        show_json({"url": service.url, "ready": is_ready, "server": server, "model": model})
+    else:
+        _show_model(model, is_ready)
+        _show_server(service.url, server, model)
+        _show_tensors("input", model["inputs"])
+        _show_tensors("output", model["outputs"])
+    if not is_ready:
+        raise Failure(f"{model['name']} at {service.url} is not ready", NOT_READY)
 
 
-def show(found: dict[str, Any]) -> None:
-    model, server = found["model"], found["server"]
-    state = (
-        click.style("ready", fg="green") if found["ready"] else click.style("not ready", fg="red")
-    )
-    click.echo(f"{model['name']} {', '.join(model.get('versions', ()))} is {state}\n")
+def _show_model(model: dict[str, Any], is_ready: bool) -> None:
+    """Print name, versions and state of the model."""
+    state = click.style("not ready", fg="red")
+    if is_ready:
+        state = click.style("ready", fg="green")
+    versions = ", ".join(model.get("versions", ()))
+    click.echo(f"{model['name']} {versions} is {state}\n")
+
+
+def _show_server(url: str, server: dict[str, Any], model: dict[str, Any]) -> None:
+    """Print the metadata of the server, and the platform of the model."""
     show_table(
         [
-            ("address", f"{found['url']}/v2"),
+            ("address", f"{url}/v2"),
             ("server", f"{server['name']} {server.get('version', '')}"),
             ("extensions", ", ".join(server.get("extensions", ()))),
             ("platform", model.get("platform", "")),
         ]
     )
-    for kind in ("input", "output"):
-        tensors = [
-            (
-                each["name"],
-                each["datatype"],
-                each["shape"],
-                each.get("parameters", {}).get("content_type", ""),
-            )
-            for each in model[f"{kind}s"]
-        ]
-        click.echo()
-        show_table(tensors, (kind, "datatype", "shape", "content type"))
+
+
+def _show_tensors(kind: str, tensors: list[dict[str, Any]]) -> None:
+    """Print a table of the inputs or outputs after an empty line. `kind` is the first header."""
+    rows = []
+    for tensor in tensors:
+        parameters = tensor.get("parameters", {})
+        content_type = parameters.get("content_type", "")
+        rows.append((tensor["name"], tensor["datatype"], tensor["shape"], content_type))
+    click.echo()
+    show_table(rows, (kind, "datatype", "shape", "content type"))

@@ -14,12 +14,19 @@ from app.cli.common import Failure
 from app.config.settings import Settings, read_settings
 from app.protocol.errors import ConfigurationError
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 TRANSPORT = click.Choice(["rest-json", "rest-binary", "grpc"])
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-HOST = r"s?://(\[[\w.:]+\]|[^\s/:]+)"
-URLS = {"http": re.compile(rf"http{HOST}(:\d+)?(/\S*)?"), "grpc": re.compile(rf"grpc{HOST}:\d+/?")}
-OPTIONS = {
+
+# "s://" or "://", and an IPv6 address in brackets, an IPv4 address or a host name.
+_HOST = r"s?://(\[[\w.:]+\]|[^\s/:]+)"
+_URL_PATTERNS = {
+    "http": re.compile(rf"http{_HOST}(:\d+)?(/\S*)?"),
+    "grpc": re.compile(rf"grpc{_HOST}:\d+/?"),
+}
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+# The options that select a service, by the names of their parameters.
+_SERVICE_OPTIONS = {
     "url": click.option(
         "--url", help="URL of the service.  [default: the one on this machine, by its settings]"
     ),
@@ -43,49 +50,63 @@ def service_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select a service. The command receives a ServiceClient as `service`."""
 
     @wraps(command)
-    def with_service(*arguments: Any, **options: Any) -> Any:
-        service = find_service(
-            options.pop("transport", "rest-json"), **{name: options.pop(name) for name in OPTIONS}
-        )
-        return command(*arguments, service=service, **options)
+    def command_with_service(transport: str = "rest-json", **options: Any) -> Any:
+        selection = {name: options.pop(name) for name in _SERVICE_OPTIONS}
+        service = find_service(transport, **selection)
+        return command(service=service, **options)
 
-    for option in reversed(OPTIONS.values()):
-        with_service = option(with_service)
-    return with_service
+    # click lists options in the reverse order of their decorators.
+    for option in reversed(_SERVICE_OPTIONS.values()):
+        command_with_service = option(command_with_service)
+    return command_with_service
 
 
 def transport_option(default: str) -> Callable[..., Any]:
-    text = (
-        "Protocol and encoding. For grpc, --url is grpc://HOST:PORT, or grpcs://HOST:PORT with TLS."
-    )
     return click.option(
-        "--transport", type=TRANSPORT, default=default, show_default=True, help=text
+        "--transport",
+        type=TRANSPORT,
+        default=default,
+        show_default=True,
+        help="Protocol and encoding. For grpc, --url is grpc://HOST:PORT, or grpcs://HOST:PORT"
+        " with TLS.",
     )
 
 
 def find_service(
-    transport: str, url: str | None, cacert: Path | None, **options: Any
+    transport: str, url: str | None, api_key: str | None, cacert: Path | None, **options: Any
 ) -> ServiceClient:
-    """Return a client for `url`, or for the service on this machine according to the settings in the environment."""
+    """Return a client for `url`, or for the service on this machine.
+
+    The settings in the environment determine the port of a local service and whether it has TLS.
+    Raise UsageError for an invalid URL or key.
+    """
     scheme = "grpc" if transport == "grpc" else "http"
-    if url and not URLS[scheme].fullmatch(url):
+    if url and not _URL_PATTERNS[scheme].fullmatch(url):
         raise click.UsageError(
             f"Invalid --url. Expected {scheme}://HOST:PORT or {scheme}s://HOST:PORT."
         )
-    if options["api_key"] and not (
-        options["api_key"].isascii() and options["api_key"].isprintable()
-    ):
+    if api_key and not (api_key.isascii() and api_key.isprintable()):
         raise click.UsageError("Invalid --api-key. Expected printable ASCII characters.")
+
+    pinned = None
     if url:
-        return ServiceClient(
-            url.rstrip("/").removesuffix("/v2"), transport, cacert=cacert, **options
-        )
-    settings = load_settings().with_local_host()
-    port = settings.grpc_port if transport == "grpc" else settings.http_port
-    url = f"{scheme}{'s' if settings.tls_cert_file else ''}://{settings.address(port)}"
+        base_url = url.rstrip("/").removesuffix("/v2")
+    else:
+        settings = load_settings().with_local_host()
+        base_url = _local_url(settings, scheme)
+        if not cacert:
+            pinned = settings.tls_cert_file
     return ServiceClient(
-        url, transport, cacert=cacert, pinned=None if cacert else settings.tls_cert_file, **options
+        base_url, transport, api_key=api_key, cacert=cacert, pinned=pinned, **options
     )
+
+
+def _local_url(settings: Settings, scheme: str) -> str:
+    """Return the URL of the service on this machine. `scheme` is http or grpc."""
+    port = settings.grpc_port if scheme == "grpc" else settings.http_port
+    if settings.tls_cert_file:
+        scheme += "s"
+    return f"{scheme}://{settings.address(port)}"
 
 
 def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:

@@ -11,7 +11,7 @@ from app.config.settings import ROOT, Settings
 from app.version import SERVICE_NAME, __version__
 
 
-def show() -> None:
+def show_versions() -> None:
     """Print versions of the service, its template, Python and packages, and names of settings."""
     rows = [(SERVICE_NAME, __version__)]
     commit = _template_commit()
@@ -20,7 +20,7 @@ def show() -> None:
     rows.append(("Python", platform.python_version()))
     rows.append(("system", platform.platform()))
     rows += installed_versions().items()
-    rows.append(("settings", ", ".join(_set_variables()) or "all defaults"))
+    rows.append(("settings", ", ".join(_environment_variables()) or "all defaults"))
     show_table(rows)
 
 
@@ -33,7 +33,11 @@ def _template_commit() -> str | None:
     return str(record["commit"])
 
 
-def _set_variables() -> list[str]:
+def _environment_variables() -> list[str]:
     """Return the names of the settings in the environment, even if a value is invalid."""
-    names = [field.name.upper() for field in fields(Settings)]
-    return [name for name in names if os.environ.get(name, "").strip()]
+    variables = []
+    for setting in fields(Settings):
+        variable = setting.name.upper()
+        if os.environ.get(variable, "").strip():
+            variables.append(variable)
+    return variables
