@@ -3,31 +3,53 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from app.protocol.datatypes import datatype_of, format_shape
+from app.protocol.envelope import JsonObject
 from app.protocol.http_body import write_json
 from app.protocol.metadata import MetadataTensor
 
+# Content types of files that the page shows as pictures.
 IMAGE = re.compile(r"image|png|jpe?g|gif|webp|bmp", re.IGNORECASE)
-COLUMN = ([-1], [-1, 1])
+# Shapes of inputs with one value per row.
+COLUMN_SHAPES = ([-1], [-1, 1])
 # Text that requires quotes in CSV.
 QUOTED = re.compile(r'[",;\t\r\n]|^[\s[]|\s$|^$')
+# Limits of the lines in a text area.
+MIN_TEXT_HEIGHT = 2
+MIN_LIST_HEIGHT = 3
+MAX_HEIGHT = 12
+
+
+class FieldKind(StrEnum):
+    """The kind of a form field. The template and the scripts of the page use the values."""
+
+    NUMBER = "number"
+    SWITCH = "switch"
+    TEXT = "text"
+    LINES = "lines"
+    GRID = "grid"
+    FILE = "file"
+
+
 HINTS = {
-    "grid": "Separate values by commas, spaces or tabs, as in a spreadsheet, or enter a JSON list.",
-    "lines": "One text per line, or a JSON list for texts with several lines.",
-    "file": "Sent as base64 text. Without a file, the example is sent.",
+    FieldKind.GRID: "Separate values by commas, spaces or tabs, as in a spreadsheet, or enter a"
+    " JSON list.",
+    FieldKind.LINES: "One text per line, or a JSON list for texts with several lines.",
+    FieldKind.FILE: "Sent as base64 text. Without a file, the example is sent.",
 }
 
 
 @dataclass
 class Field:
-    """Form field for one input. `kind` is number, switch, text, lines, grid or file. `value` is the initial text."""
+    """Form field for one input. `value` is the initial text."""
 
     tensor: MetadataTensor
-    kind: str
+    kind: FieldKind
     value: str
 
     @property
@@ -38,84 +60,152 @@ class Field:
 
     @property
     def summary(self) -> str:
-        words = [
-            self.tensor.datatype,
-            format_shape(self.tensor.shape),
-            self.tensor.content_type or "",
-        ]
-        return " ".join(filter(None, [*words, "optional" * self.tensor.optional]))
+        """Return datatype, shape and content type, such as `BYTES [-1] datetime optional`."""
+        words = [self.tensor.datatype, format_shape(self.tensor.shape)]
+        if self.tensor.content_type:
+            words.append(self.tensor.content_type)
+        if self.tensor.optional:
+            words.append("optional")
+        return " ".join(words)
 
     @property
     def height(self) -> int:
         """Return the number of lines of the text area."""
-        return min(max(self.value.count("\n") + 1, 2 if self.kind == "text" else 3), 12)
+        line_count = self.value.count("\n") + 1
+        minimum = MIN_TEXT_HEIGHT if self.kind is FieldKind.TEXT else MIN_LIST_HEIGHT
+        return min(max(line_count, minimum), MAX_HEIGHT)
+
+
+def create_fields(tensors: list[MetadataTensor], example: Mapping[str, JsonObject]) -> list[Field]:
+    """Return one field per input. `example` has inputs of a request in JSON form, by name."""
+    is_cell = is_table(tensors)
+    fields = []
+    for tensor in tensors:
+        kind = _kind_of(tensor, is_cell)
+        value = _initial_text(kind, tensor, example.get(tensor.name))
+        fields.append(Field(tensor, kind, value))
+    return fields
 
 
 def is_table(tensors: list[MetadataTensor]) -> bool:
     """Return True if the inputs are the columns of a table."""
-    return len(tensors) > 1 and all(
-        tensor.shape in COLUMN and not is_file(tensor) for tensor in tensors
-    )
+    return len(tensors) > 1 and all(map(_is_column, tensors))
 
 
-def create_fields(tensors: list[MetadataTensor], example: Mapping[str, Any]) -> list[Field]:
-    """Return one field per input, with its value in `example`."""
-    is_cell = is_table(tensors)
-    kinds = [kind_of(tensor, is_cell) for tensor in tensors]
-    return [
-        Field(tensor, kind, initial_text(kind, tensor, example.get(tensor.name)))
-        for tensor, kind in zip(tensors, kinds, strict=True)
-    ]
+def _is_column(tensor: MetadataTensor) -> bool:
+    return tensor.shape in COLUMN_SHAPES and not _is_file(tensor)
 
 
-def is_file(tensor: MetadataTensor) -> bool:
+def _is_file(tensor: MetadataTensor) -> bool:
     """Return True if users upload the input as files, for example images."""
+    if tensor.datatype != "BYTES":
+        return False
     content_type = tensor.content_type or ""
-    return tensor.datatype == "BYTES" and (
-        content_type in ("base64", "bytes") or bool(IMAGE.search(content_type))
-    )
+    return content_type in ("base64", "bytes") or IMAGE.search(content_type) is not None
 
 
-def kind_of(tensor: MetadataTensor, is_cell: bool) -> str:
+def _kind_of(tensor: MetadataTensor, is_cell: bool) -> FieldKind:
+    """Return the kind of field for an input. A cell of a table has one value."""
+    if _is_file(tensor):
+        return FieldKind.FILE
+
     datatype = datatype_of(tensor.datatype)
-    if is_file(tensor):
-        return "file"
-    if is_cell or set(tensor.shape) <= {1}:
+    has_one_value = is_cell or set(tensor.shape) <= {1}
+    if has_one_value:
         if datatype.is_boolean:
-            return "switch"
-        return "text" if datatype.is_text else "number"
-    return "lines" if datatype.is_text and len(tensor.shape) == 1 else "grid"
+            return FieldKind.SWITCH
+        if datatype.is_text:
+            return FieldKind.TEXT
+        return FieldKind.NUMBER
+    if datatype.is_text and len(tensor.shape) == 1:
+        return FieldKind.LINES
+    return FieldKind.GRID
 
 
-def initial_text(kind: str, tensor: MetadataTensor, example: dict[str, Any] | None) -> str:
-    """Return the initial text of a field: the example as plain text, or as a JSON list if that is ambiguous."""
-    values, shape = (example["data"], example["shape"]) if example else ([], [])
-    if kind not in ("grid", "lines"):
-        value = values[0] if values else None
-        return value if isinstance(value, str) else to_cell(value)
-    if kind == "lines":
-        rows = ["" if value is None else value for value in values]
-        is_plain = all(row and "\n" not in row for row in rows)
+def _initial_text(kind: FieldKind, tensor: MetadataTensor, example: JsonObject | None) -> str:
+    """Return the initial text of a field: the example as plain text, or as a JSON list if the page
+    would read plain text differently.
+    """
+    if not example:
+        return ""
+    values = example["data"]
+    shape = example["shape"]
+    if kind is FieldKind.LINES:
+        text = _to_lines(values)
+    elif kind is FieldKind.GRID:
+        text = _to_grid(values, shape, tensor)
     else:
-        size = shape[-1] if len(shape) > 1 else len(values)
-        starts = range(0, len(values), size) if size else []
-        rows = [", ".join(map(to_cell, values[start : start + size])) for start in starts]
-        is_plain = "" not in rows and (len(shape) <= 2 or tensor.shape.count(-1) <= 1)
-    is_like_json = kind == "lines" and "".join(rows[:1]).lstrip().startswith("[")
-    if is_plain and not is_like_json:
-        return "\n".join(rows)
-    return write_json(np.array(values, object).reshape(shape).tolist()).decode()
+        text = _to_one_value(values)
+    if text is not None:
+        return text
+    nested = np.array(values, object).reshape(shape).tolist()
+    return write_json(nested).decode()
+
+
+def _to_one_value(values: list[Any]) -> str:
+    """Return the first value. Text has no quotes, because the field contains only this value."""
+    if not values:
+        return ""
+    value = values[0]
+    if isinstance(value, str):
+        return value
+    return to_cell(value)
+
+
+def _to_lines(texts: list[str | None]) -> str | None:
+    """Return one text per line, or None if a text does not fit on a line.
+
+    An empty line is not a text, and "[" at the beginning starts a JSON list.
+    """
+    if not texts:
+        return ""
+    lines = []
+    for text in texts:
+        if not text or "\n" in text:
+            return None
+        lines.append(text)
+    if lines[0].lstrip().startswith("["):
+        return None
+    return "\n".join(lines)
+
+
+def _to_grid(values: list[Any], shape: list[int], tensor: MetadataTensor) -> str | None:
+    """Return one row per line, or None if the page could not find the shape from the lines.
+
+    That is the case for empty lines, and for several variable dimensions.
+    """
+    if len(shape) > 2 and tensor.shape.count(-1) > 1:
+        return None
+    width = shape[-1] if len(shape) > 1 else len(values)
+    if width == 0:
+        return ""
+    lines = []
+    for start in range(0, len(values), width):
+        row = values[start : start + width]
+        line = ", ".join(map(to_cell, row))
+        if not line:
+            return None
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def to_cell(value: Any) -> str:
     """Return a CSV cell: empty for a missing value, in quotes if necessary."""
-    if isinstance(value, str):
-        return '"{}"'.format(value.replace('"', '""')) if QUOTED.search(value) else value
-    return "" if value is None else write_json(value).decode()
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return write_json(value).decode()
+    if not QUOTED.search(value):
+        return value
+    escaped = value.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def to_csv(tensors: list[MetadataTensor], values: Mapping[str, list[Any]]) -> str:
     """Return the values as CSV with a header line and one column per input."""
     names = [tensor.name for tensor in tensors if tensor.name in values]
-    rows = zip(*(values[name] for name in names), strict=False)
-    return "\n".join(",".join(map(to_cell, row)) for row in [names, *rows])
+    columns = [values[name] for name in names]
+    lines = []
+    for row in [names, *zip(*columns, strict=False)]:
+        lines.append(",".join(map(to_cell, row)))
+    return "\n".join(lines)

@@ -26,13 +26,18 @@ MAX_AGE_SECONDS = 3600
 @openapi.get("/models/<name>/docs/openapi.json", endpoint="model_description")
 @openapi.get("/models/<name>/versions/<version>/docs/openapi.json", endpoint="model_description")
 def show_description(**target: str) -> Response:
-    """Return the description. Its server URL is relative, so it is also valid under a path prefix of a proxy."""
+    """Return the description.
+
+    Its server URL is relative, so it is also valid under a path prefix of a proxy.
+    """
     from app.ui.openapi import describe  # imported here, because it is rarely used
 
     service.info.find(**target)
-    root = "/".join([".."] * (request.path.count("/") - 1))
+    depth = request.path.count("/") - 1
+    root = "/".join([".."] * depth)
     has_keys = service.settings.api_keys_file is not None
-    response = Response(write_json(describe(service.info, root, has_keys)), headers=HEADERS)
+    description = describe(service.info, root, has_keys)
+    response = Response(write_json(description), headers=HEADERS)
     response.add_etag()
     response.make_conditional(request)
     return response
@@ -42,9 +47,14 @@ def show_description(**target: str) -> Response:
 @swagger.get("/models/<name>/docs")
 @swagger.get("/models/<name>/versions/<version>/docs")
 def show_page(**target: str) -> Response:
-    """Return the page. Its files are below its path, so that browsers request them with the same API key."""
+    """Return the page.
+
+    Its files are below its path, so that browsers request them with the same API key.
+    """
+    metadata = service.info.find(**target)
+    # Relative URLs in a page at /docs are relative to /, and in one at /docs/ to /docs/.
     below = "" if request.path.endswith("/") else "docs/"
-    html = render_template("docs.html", title=service.info.find(**target).name, below=below)
+    html = render_template("docs.html", title=metadata.name, below=below)
     return Response(html, headers={"Content-Security-Policy": POLICY, **NOSNIFF})
 
 

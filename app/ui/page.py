@@ -6,6 +6,7 @@ The page loads no files from other servers. The entry point of its scripts is st
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,21 @@ from app.inference.model_runner import ModelState
 from app.protocol.datatypes import datatype_of
 from app.protocol.http_body import write_json
 from app.rest.routes import NOSNIFF, service
-from app.ui.fields import create_fields, is_table, to_csv
+from app.ui.fields import Field, FieldKind, create_fields, is_table, to_csv
 from app.version import SERVICE_NAME, __version__
 
 if TYPE_CHECKING:
+    from app.protocol.envelope import JsonObject
+    from app.protocol.metadata import MetadataTensor
     from app.service import Service
 
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; "
-    "require-trusted-types-for 'script'",
+    "require-trusted-types-for 'script'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -38,7 +44,7 @@ MAX_EXAMPLE_BYTES = 2**15
 # A row with more cells is easier to paste as CSV than to fill in.
 MAX_CELLS = 12
 
-# What the page shows for the states of the model.
+# Texts for the states of the model.
 STATES = {
     ModelState.LOADING: "Loading",
     ModelState.WARMING_UP: "Loading",
@@ -56,7 +62,7 @@ def show_page() -> Response:
     """Return the page, or 404 for a client that does not accept HTML."""
     if request.accept_mimetypes and not request.accept_mimetypes.accept_html:
         abort(404)
-    html = render_template("page.html", **page_context(service))
+    html = render_template("page.html", **_page_context(service))
     return Response(html, headers={**HEADERS, "Cache-Control": "no-store", "Vary": "Accept"})
 
 
@@ -67,45 +73,69 @@ def show_file(name: str) -> Response:
     return response
 
 
-def page_context(service: Service) -> dict[str, Any]:
-    """Return the variables of the template. `script` is the data of the model for the page's scripts."""
-    settings = service.settings
+def _page_context(service: Service) -> dict[str, Any]:
+    """Return the variables of the template."""
     metadata = service.info.metadata
-    written = write_json(service.info.example())
-    example = json.loads(written)["inputs"] if len(written) <= MAX_EXAMPLE_BYTES else []
-    tensors = {tensor["name"]: tensor for tensor in example}
-    values = {name: tensor["data"] for name, tensor in tensors.items()}
-    fields = create_fields(metadata.inputs, tensors)
-    inputs = [
-        {
-            **asdict(field.tensor),
-            "raw": field.tensor.content_type == "bytes",
-            "kind": field.kind,
-            "contents": datatype_of(field.tensor.datatype).contents_field,
-            "example": values.get(field.tensor.name, []) if field.kind == "file" else [],
-        }
-        for field in fields
-    ]
-    script = {
-        "name": metadata.name,
-        "path": f"v2/models/{quote(metadata.name, safe='')}",
-        "grpcPort": settings.grpc_port,
-        "tls": settings.tls_cert_file is not None,
-        "keys": settings.api_keys_file is not None,
-        "certificates": settings.tls_client_ca_file is not None,
-        "inputs": inputs,
-        "outputs": {
-            each.name: {"shape": each.shape, "contentType": each.content_type}
-            for each in metadata.outputs
-        },
-    }
+    example = _example_inputs(service)
+    values = {name: tensor["data"] for name, tensor in example.items()}
+    fields = create_fields(metadata.inputs, example)
+    row_count = max(map(len, values.values()), default=0)
     return {
         "model": metadata,
         "state": STATES[service.model.state],
         "service": f"{SERVICE_NAME} {__version__}",
         "fields": fields,
         "is_table": is_table(metadata.inputs),
-        "by_row": len(fields) <= MAX_CELLS and max(map(len, values.values()), default=0) <= 1,
+        "by_row": len(fields) <= MAX_CELLS and row_count <= 1,
         "csv": to_csv(metadata.inputs, values),
-        "script": script,
+        "script": _script_data(service, fields, values),
     }
+
+
+def _example_inputs(service: Service) -> dict[str, JsonObject]:
+    """Return the inputs of the example by name, or none if it is too large for the form."""
+    body = write_json(service.info.example())
+    if len(body) > MAX_EXAMPLE_BYTES:
+        return {}
+    return {tensor["name"]: tensor for tensor in json.loads(body)["inputs"]}
+
+
+def _script_data(
+    service: Service, fields: Sequence[Field], values: Mapping[str, list[Any]]
+) -> dict[str, Any]:
+    """Return the data for the scripts of the page. `values` are those of the example."""
+    settings = service.settings
+    metadata = service.info.metadata
+    return {
+        "name": metadata.name,
+        "path": f"v2/models/{quote(metadata.name, safe='')}",
+        "grpcPort": settings.grpc_port,
+        "tls": settings.tls_cert_file is not None,
+        "keys": settings.api_keys_file is not None,
+        "certificates": settings.tls_client_ca_file is not None,
+        "inputs": [_input_data(field, values) for field in fields],
+        "outputs": _output_data(metadata.outputs),
+    }
+
+
+def _input_data(field: Field, values: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Return an input for the scripts. Its example is only needed if the user selects no file."""
+    tensor = field.tensor
+    example = []
+    if field.kind is FieldKind.FILE:
+        example = values.get(tensor.name, [])
+    return {
+        **asdict(tensor),
+        "raw": tensor.content_type == "bytes",
+        "kind": field.kind,
+        "contents": datatype_of(tensor.datatype).contents_field,
+        "example": example,
+    }
+
+
+def _output_data(tensors: Iterable[MetadataTensor]) -> dict[str, Any]:
+    """Return the outputs for the scripts, by name."""
+    outputs = {}
+    for tensor in tensors:
+        outputs[tensor.name] = {"shape": tensor.shape, "contentType": tensor.content_type}
+    return outputs
