@@ -13,14 +13,14 @@ from app.cli.options import PATH, json_option, service_options, transport_option
 
 @click.command(
     "bench",
-    epilog="""\b
-Examples:
-  PROGRAM bench                                        10 seconds, 8 concurrent requests, made from METADATA
-  PROGRAM bench --input request.json --seconds 30 --plot latencies.png
-  PROGRAM bench --rate 500 --concurrency 32            500 requests per second, however slow the responses
-  PROGRAM bench --transport grpc --url grpc://127.0.0.1:8081
-  PROGRAM bench --json | jq .latency_ms.p99
-""",
+    epilog="\b\nExamples:\n"
+    "  PROGRAM bench                                        "
+    "10 seconds, 8 concurrent requests, made from METADATA\n"
+    "  PROGRAM bench --input request.json --seconds 30 --plot latencies.png\n"
+    "  PROGRAM bench --rate 500 --concurrency 32            "
+    "500 requests per second, however slow the responses\n"
+    "  PROGRAM bench --transport grpc --url grpc://127.0.0.1:8081\n"
+    "  PROGRAM bench --json | jq .latency_ms.p99\n",
 )
 @click.option(
     "--seconds",
@@ -74,10 +74,12 @@ Examples:
 def command(service: ServiceClient, as_json: bool, plot: str | None, **options: Any) -> None:
     """Send the same request repeatedly, and measure request rate and latencies of the service.
 
-    Without --rate, each connection sends the next request after the response to the previous one. With --rate, each
-    request has a scheduled time. Its latency is measured from that time, even if no connection was free.
+    Without --rate, each connection sends the next request after the response to the previous one.
+    With --rate, each request has a scheduled time. Its latency is measured from that time, even if
+    no connection was free.
 
-    The command warns if this client was the bottleneck, not the service. The exit status is 1 if a request failed.
+    The command warns if this client was the bottleneck, not the service. The exit status is 1 if a
+    request failed.
     """
     if plot and not find_spec("matplotlib"):
         raise Failure(
@@ -87,19 +89,27 @@ def command(service: ServiceClient, as_json: bool, plot: str | None, **options: 
 
     plan = load.make_plan(service, **options)
     outcome = load.run(plan)
-    found = {"transport": service.transport, **load.summary(plan, outcome)}
+    report = {"transport": service.transport, **load.summary(plan, outcome)}
     if as_json:
-        show_json(found)
+        show_json(report)
     else:
-        requests = (
-            f"{found['requests']:,} in {found['seconds']:.1f} s, {found['rate']:,.0f} per second"
-        )
-        times = [(name, f"{value:.3g} ms") for name, value in found["latency_ms"].items()]
-        show_table([("requests", requests), *times, ("errors", f"{found['errors']:,}")])
-        for text, count in found["error_kinds"].items():
-            click.echo(f"{count:,} times {text}", err=True)
-    if found["client_was_the_limit"]:
+        _show_report(report)
+    if report["client_was_the_limit"]:
         click.echo(f"The client was the limit. Try --processes {plan.processes + 1}.", err=True)
     if plot:
         load.plot(outcome, plot)
-    sys.exit(FAILED if outcome.errors or not outcome.latencies else 0)
+    if outcome.errors or not outcome.latencies:
+        sys.exit(FAILED)
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    """Print the object for --json as a table, and the errors on standard error."""
+    count = f"{report['requests']:,} in {report['seconds']:.1f} s"
+    rate = f"{report['rate']:,.0f} per second"
+    rows = [("requests", f"{count}, {rate}")]
+    for name, milliseconds in report["latency_ms"].items():
+        rows.append((name, f"{milliseconds:.3g} ms"))
+    rows.append(("errors", f"{report['errors']:,}"))
+    show_table(rows)
+    for text, count in report["error_kinds"].items():
+        click.echo(f"{count:,} times {text}", err=True)

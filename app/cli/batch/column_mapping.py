@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,81 +22,110 @@ from app.protocol.tensors import RequestInput, ResponseOutput
 
 # Texts that represent a missing number.
 MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"])
-FEW_ROWS = 100  # number of rows that are examined to detect numbers in a text column
+# Number of rows that are examined to detect numbers in a text column.
+EXAMINED_ROWS = 100
+# Maximum length of column names in a message.
+MAX_NAMES_LENGTH = 300
 
 
 class ColumnMapping:
-    """The columns of each input (`inputs`), and the columns that no input uses (`unused`).
+    """The columns of each input, and the columns that no input uses (`unused`).
 
-    An input uses the column with its name, or the columns NAME_0, NAME_1 and so on. If no names match, the `chosen`
-    columns are assigned to the inputs in order. If the model has one input, it uses all columns or all numeric columns,
-    provided that their number equals the number of values per row. Raise Failure if a column is missing.
+    An input uses the column with its name, or the columns NAME_0, NAME_1 and so on. If no names
+    match, the `chosen` columns are assigned to the inputs in order. If the model has one input, it
+    uses all columns or all numeric columns, provided that their number equals the number of values
+    per row. Raise Failure if a column is missing.
     """
 
     def __init__(self, head: pa.Table, model: ModelMetadata, chosen: Sequence[str]):
-        candidates = list(chosen) or (
-            [CONTENTS] if CONTENTS in head.column_names else head.column_names
-        )
-        if unknown := [name for name in candidates if name not in head.column_names]:
-            raise Failure(
-                f'--columns: no column "{unknown[0]}". The file has {_join(head.column_names)}.'
-            )
-        columns = {each.name: _columns_by_name(each, candidates) for each in model.inputs}
+        candidates = _find_candidates(head, chosen)
+        columns = {tensor.name: _columns_by_name(tensor, candidates) for tensor in model.inputs}
         if not any(columns.values()):
             if len(model.inputs) == 1:
-                columns = {
-                    model.inputs[0].name: _columns_of_only_input(head, model.inputs[0], candidates)
-                }
+                only_input = model.inputs[0]
+                columns[only_input.name] = _columns_of_only_input(head, only_input, candidates)
             elif len(chosen) == len(model.inputs):
-                columns = {
-                    each.name: [column] for each, column in zip(model.inputs, chosen, strict=True)
-                }
-        if missing := [each.name for each in model.required_inputs if not columns[each.name]]:
-            raise Failure(
-                f'Input "{missing[0]}": no column. The file has {_join(candidates)}. Select with --columns.'
-            )
-        used = {column for found in columns.values() for column in found}
-        self.inputs = [(each, columns[each.name]) for each in model.inputs if columns[each.name]]
+                for tensor, column in zip(model.inputs, chosen, strict=True):
+                    columns[tensor.name] = [column]
+        for tensor in model.required_inputs:
+            if not columns[tensor.name]:
+                raise Failure(
+                    f'Input "{tensor.name}": no column. The file has {_join(candidates)}. '
+                    "Select with --columns."
+                )
+
+        self._inputs: list[tuple[MetadataTensor, list[str]]] = []
+        used: set[str] = set()
+        for tensor in model.inputs:
+            names = columns[tensor.name]
+            if names:
+                self._inputs.append((tensor, names))
+                used.update(names)
         self.unused = [name for name in head.column_names if name not in used]
 
     def request(self, table: pa.Table) -> InferenceRequest:
-        """Return the request for these rows. Raise InvalidInput if a value does not match the input."""
+        """Return the request for these rows.
+
+        Raise InvalidInput if a value does not match the input.
+        """
         inputs = []
-        for tensor, columns in self.inputs:
+        for tensor, columns in self._inputs:
             try:
-                made = [to_input(table[column].combine_chunks(), tensor) for column in columns]
-                array = made[0] if len(made) == 1 else np.stack(made, axis=1)
-                if (width := _width(tensor)) is not None and array.size == len(table) * width:
-                    array = array.reshape(len(table), *tensor.shape[1:])
+                array = _to_array(table.select(columns), tensor)
                 inputs.append(RequestInput(tensor.name, tensor.datatype, data=array))
             except InferenceError as error:
                 raise error.about("input", tensor.name) from None
-        apply_declarations(inputs, [tensor for tensor, _ in self.inputs])
+        apply_declarations(inputs, [tensor for tensor, _ in self._inputs])
         return InferenceRequest(inputs)
 
 
+# Columns of the inputs
+
+
+def _find_candidates(head: pa.Table, chosen: Sequence[str]) -> list[str]:
+    """Return the columns that inputs can use. Raise Failure if a chosen one does not exist."""
+    for name in chosen:
+        if name not in head.column_names:
+            names = _join(head.column_names)
+            raise Failure(f'--columns: no column "{name}". The file has {names}.')
+    if chosen:
+        return list(chosen)
+    if CONTENTS in head.column_names:
+        return [CONTENTS]
+    return list(head.column_names)
+
+
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
-    """Return the column with the input's name, or the columns NAME_0, NAME_1 and so on if all exist."""
+    """Return the column with the input's name, or the columns NAME_0, NAME_1 and so on if all
+    exist.
+    """
     if tensor.name in candidates:
         return [tensor.name]
-    numbered = re.compile(re.escape(tensor.name) + r"_\d+")
-    found = [name for name in candidates if numbered.fullmatch(name)]
-    expected = [f"{tensor.name}_{index}" for index in range(_width(tensor) or len(found))]
-    return expected if sorted(expected) == sorted(found) else []
+    pattern = re.compile(re.escape(tensor.name) + r"_\d+")
+    numbered = [name for name in candidates if pattern.fullmatch(name)]
+    width = _width(tensor) or len(numbered)
+    expected = [f"{tensor.name}_{index}" for index in range(width)]
+    if sorted(numbered) != sorted(expected):
+        return []
+    return expected
 
 
 def _columns_of_only_input(
     head: pa.Table, tensor: MetadataTensor, candidates: list[str]
 ) -> list[str]:
-    """Return all columns or all numeric columns, whichever number equals the input's number of values per row."""
+    """Return all columns or all numeric columns, whichever number equals the input's number of
+    values per row.
+    """
+    if len(candidates) == 1 and _is_list(head[candidates[0]].type):
+        return candidates
+
+    numeric = []
+    if tensor.datatype != "BYTES":
+        numeric = [name for name in candidates if _has_numbers(head[name])]
     width = _width(tensor)
-    numeric = [
-        name for name in candidates if tensor.datatype != "BYTES" and _has_numbers(head[name])
-    ]
-    is_one_array = len(candidates) == 1 and is_list(head[candidates[0]].type)
-    for found in (candidates, numeric):
-        if found and (is_one_array or width in (None, len(found))):
-            return found
+    for columns in (candidates, numeric):
+        if columns and width in (None, len(columns)):
+            return columns
     got = f"{len(numeric)} with numbers in {_join(candidates)}"
     raise Failure(
         f'Input "{tensor.name}": expected {width} columns, got {got}. Select with --columns.'
@@ -104,8 +133,9 @@ def _columns_of_only_input(
 
 
 def _has_numbers(column: pa.ChunkedArray) -> bool:
+    first_rows = column.slice(0, EXAMINED_ROWS).combine_chunks()
     try:
-        to_input(column.slice(0, FEW_ROWS).combine_chunks(), MetadataTensor("", "FP64", [-1]))
+        _convert_column(first_rows, MetadataTensor("", "FP64", [-1]))
     except InvalidInput:
         return False
     return True
@@ -113,117 +143,189 @@ def _has_numbers(column: pa.ChunkedArray) -> bool:
 
 def _width(tensor: MetadataTensor) -> int | None:
     """Return the number of values per row, or None if it is variable."""
-    return None if -1 in tensor.shape[1:] else math.prod(tensor.shape[1:])
+    row_shape = tensor.shape[1:]
+    return None if -1 in row_shape else math.prod(row_shape)
 
 
-def _join(names: Sequence[str]) -> str:
-    return shorten(", ".join(names), 300)
+def _join(names: Iterable[str]) -> str:
+    return shorten(", ".join(names), MAX_NAMES_LENGTH)
 
 
-def is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
+# Values of the inputs
 
 
-def to_input(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
-    """Return a column as an array for an input. Raise InvalidInput if its datatype cannot represent a value exactly."""
+def _to_array(columns: pa.Table, tensor: MetadataTensor) -> np.ndarray:
+    """Return the values of an input from its columns, which are the elements of a row."""
+    arrays = [_convert_column(column.combine_chunks(), tensor) for column in columns.columns]
+    array = arrays[0]
+    if len(arrays) > 1:
+        array = np.stack(arrays, axis=1)
+
+    rows = len(columns)
+    width = _width(tensor)
+    if width is None or array.size != rows * width:
+        return array  # the service checks the shape
+    return array.reshape(rows, *tensor.shape[1:])
+
+
+def _convert_column(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
+    """Return a column as an array for an input. A column of lists has several dimensions.
+
+    Raise InvalidInput if its datatype cannot represent a value exactly.
+    """
     shape = [len(column)]
-    while is_list(column.type):  # one list per row
+    while _is_list(column.type):
         lengths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(lengths) > 1 or None in lengths:
             raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
         shape.append(lengths[0] if lengths else 0)
         column = column.flatten()
-    values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     try:
-        array = (
-            to_texts(values, tensor) if tensor.datatype == "BYTES" else to_numbers(values, tensor)
-        )
+        if tensor.datatype == "BYTES":
+            array = _to_texts(column, tensor)
+        else:
+            array = _to_numbers(column, tensor)
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidInput("invalid value", expected=tensor.datatype, got=str(error)) from None
     return array.reshape(shape)
 
 
-def to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
-    """Convert numbers, or text with numbers, to the datatype of the tensor. A missing float is NaN."""
+def _is_list(column_type: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(column_type)
+        or types.is_large_list(column_type)
+        or types.is_fixed_size_list(column_type)
+    )
+
+
+def _is_text(values: pa.Array) -> bool:
+    return bool(pa.types.is_string(values.type) or pa.types.is_large_string(values.type))
+
+
+def _to_numbers(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
+    """Convert numbers, or text with numbers, to the datatype of the tensor."""
     datatype = datatype_of(tensor.datatype)
-    is_float = datatype.is_float
-    target = pa.float64() if is_float else pa.from_numpy_dtype(datatype.dtype)
+    if datatype.is_float:
+        return _to_floats(values)
+
     if datatype.is_boolean and not pa.types.is_boolean(values.type):
-        values = values.cast(pa.string())  # the text form accepts only 0 and 1 as booleans
-    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    if is_text:
+        # The text form accepts only 0 and 1 as booleans.
+        values = values.cast(pa.string())
+    if _is_text(values):
         values = pc.utf8_trim_whitespace(values)
-        values = pc.if_else(pc.is_in(values, MISSING), None, values) if is_float else values
-    numbers = values.cast(
-        target, safe=not is_float
-    )  # floats can be rounded, integers must be exact
-    if is_float and is_text:
-        overflows = pc.and_(pc.is_inf(numbers), pc.match_substring_regex(values, "[0-9]"))
-        if pc.any(overflows).as_py():
-            raise InvalidInput("value out of range", expected="FP64")
-    if numbers.null_count and not is_float:
+    numbers = values.cast(pa.from_numpy_dtype(datatype.dtype))
+    if numbers.null_count:
         raise InvalidInput("missing value", expected=tensor.datatype)
     return np.asarray(numbers.to_numpy(zero_copy_only=False))
 
 
-def to_texts(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
+def _to_floats(values: pa.Array) -> np.ndarray:
+    """Convert numbers, or text with numbers, to FP64 with rounding. A missing value is NaN."""
+    is_text = _is_text(values)
+    if is_text:
+        values = pc.utf8_trim_whitespace(values)
+        is_missing = pc.is_in(values, MISSING)
+        values = pc.if_else(is_missing, None, values)
+    numbers = values.cast(pa.float64(), safe=False)
+    if is_text:
+        # "inf" is a number, but the infinity of "1e999" is an error.
+        has_digits = pc.match_substring_regex(values, "[0-9]")
+        overflows = pc.and_(pc.is_inf(numbers), has_digits)
+        if pc.any(overflows).as_py():
+            raise InvalidInput("value out of range", expected="FP64")
+    return np.asarray(numbers.to_numpy(zero_copy_only=False))
+
+
+def _to_texts(values: pa.Array, tensor: MetadataTensor) -> np.ndarray:
     """Return text, bytes or datetimes (as ISO 8601) in the format of the content type."""
-    is_moment = tensor.content_type == DatetimeCodec.ContentType
-    missing = NO_TIME if tensor.missing is None else tensor.missing
+    missing_time = NO_TIME if tensor.missing is None else tensor.missing
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-        return DatetimeCodec.encode(values.to_pylist(), missing=missing)[1].reshape(-1)
+        _, array = DatetimeCodec.encode(values.to_pylist(), missing=missing_time)
+        return array.reshape(-1)
+
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        elements = values.to_pylist()
-        if tensor.content_type == Base64Codec.ContentType:
-            return Base64Codec.encode(elements)[1].reshape(-1)
-        return object_array(elements)
-    elements = values.cast(pa.string()).to_pylist()
-    return object_array([each or missing for each in elements] if is_moment else elements)
+        contents = values.to_pylist()
+        if tensor.content_type != Base64Codec.ContentType:
+            return object_array(contents)
+        _, array = Base64Codec.encode(contents)
+        return array.reshape(-1)
+
+    texts = values.cast(pa.string()).to_pylist()
+    if tensor.content_type == DatetimeCodec.ContentType:
+        texts = [text or missing_time for text in texts]
+    return object_array(texts)
+
+
+# Columns of the outputs
 
 
 def to_columns(outputs: Sequence[ResponseOutput], format_name: str) -> dict[str, pa.Array]:
     """Return the outputs as columns. Raise InvalidInput if the format cannot represent a value.
 
-    Several values per row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in other formats.
+    Several values per row are a list in JSON Lines, and the columns NAME_0, NAME_1 and so on in
+    other formats.
     """
     columns = {}
     for output in outputs:
         try:
-            values = _values(output, format_name)
+            values = _output_values(output, format_name)
         except InvalidInput as error:
             raise error.about("output", output.name) from None
-        width = math.prod(output.shape[1:])
+
+        row_shape = output.shape[1:]
+        width = math.prod(row_shape)
         if format_name == "jsonl":
-            for size in reversed(output.shape[1:]):
+            for size in reversed(row_shape):
                 values = pa.FixedSizeListArray.from_arrays(values, size)
-        if format_name == "jsonl" or width == 1:
+            columns[output.name] = values
+        elif width == 1:
             columns[output.name] = values
         else:
-            columns |= {f"{output.name}_{index}": values[index::width] for index in range(width)}
+            for index in range(width):
+                columns[f"{output.name}_{index}"] = values[index::width]
     return columns
 
 
-def _values(output: ResponseOutput, format_name: str) -> pa.Array:
-    """Return the values as text or numbers. Parquet keeps types: BYTES with content type `bytes` or none are binary."""
-    array, content_type = (
-        output.wire_data(is_binary=False).ravel(),
-        output.parameters.get("content_type"),
-    )
-    is_parquet = format_name == "parquet"
-    if is_parquet and content_type == DatetimeCodec.ContentType:
-        return pa.array(decode_datetimes(output), from_pandas=True)
-    if is_parquet and output.datatype == "BYTES" and content_type in (None, BytesCodec.ContentType):
-        return pa.array(bytes_array(output.wire_data(is_binary=True).ravel()).tolist(), pa.binary())
+def _output_values(output: ResponseOutput, format_name: str) -> pa.Array:
+    """Return the elements of an output in the types of the format, in row-major order."""
+    if format_name == "parquet":
+        return _typed_values(output)
     if output.datatype == "BYTES":
-        return pa.array(text_list(array.tolist()), pa.string())
-    array = array.astype(np.float32) if output.datatype == "FP16" else array
-    values = pa.array(array, from_pandas=not is_parquet)  # NaN is a missing value in text formats
+        return _text_values(output)
+
+    # NaN is a missing value in text formats.
+    array = _number_array(output)
+    values = pa.array(array, from_pandas=True)
     if format_name == "jsonl" and array.dtype.kind == "f":
         if np.isinf(array).any():
             raise InvalidInput("JSON cannot represent Infinity")
-        values = values.cast(pa.string()).cast(
-            pa.float64()
-        )  # write FP32 0.1 as 0.1, not as 0.10000000149011612
+        # Write FP32 0.1 as 0.1, not as 0.10000000149011612.
+        values = values.cast(pa.string()).cast(pa.float64())
     return values
+
+
+def _typed_values(output: ResponseOutput) -> pa.Array:
+    """Return the elements for Parquet, which has types for datetimes and bytes."""
+    content_type = output.parameters.get("content_type")
+    if content_type == DatetimeCodec.ContentType:
+        return pa.array(decode_datetimes(output), from_pandas=True)
+    if output.datatype != "BYTES":
+        return pa.array(_number_array(output), from_pandas=False)
+    if content_type in (None, BytesCodec.ContentType):
+        array = output.wire_data(is_binary=True).ravel()
+        return pa.array(bytes_array(array).tolist(), pa.binary())
+    return _text_values(output)
+
+
+def _text_values(output: ResponseOutput) -> pa.Array:
+    array = output.wire_data(is_binary=False).ravel()
+    return pa.array(text_list(array.tolist()), pa.string())
+
+
+def _number_array(output: ResponseOutput) -> np.ndarray:
+    """Return the numbers as a flat array. FP16 is converted, because few programs can read it."""
+    array = output.wire_data(is_binary=False).ravel()
+    return array.astype(np.float32) if output.datatype == "FP16" else array

@@ -6,10 +6,10 @@ import io
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -25,209 +25,292 @@ from app.protocol.errors import InvalidInput
 CHUNK_ROWS = 2**14
 CSV_BLOCK_BYTES = 2**21  # maximum size of a row
 GZIP_MAGIC = b"\x1f\x8b"
-# The column of an NPY file, and the columns for files that are sent unchanged.
-ARRAY, CONTENTS, FILE = "array", "<contents>", "file"
+# The column of an NPY file.
+ARRAY = "array"
+# The columns for files that are sent unchanged.
+CONTENTS = "<contents>"
+FILE = "file"
+
+# Rows in the format of the output: bytes of JSON Lines, or a table.
+EncodedRows: TypeAlias = bytes | pa.Table
 
 
 class Source:
-    """The rows of one file, or of files with one row each. `head` is the first table, `tables` yields the others.
+    """The rows of one file, or of files with one row each.
 
-    The file is open until `tables` ends or is closed. Raise Failure if the file cannot be read or is empty.
+    `head` is the first table, `tables` yields the others. `total` is the number of rows, or None if
+    it is unknown. The file is open until `tables` ends or is closed. Raise Failure if the file
+    cannot be read or is empty.
     """
 
     def __init__(
         self,
         paths: Sequence[str],
-        kind: str | None,
+        format_name: str | None,
         batch_rows: int,
         delimiter: str,
         na_value: str | None,
     ):
-        self.paths, self.path, self.delimiter, self.na_value = paths, paths[0], delimiter, na_value
+        self._paths = paths
+        self._path = paths[0]
+        self._delimiter = delimiter
+        self._na_value = na_value
         self.total: int | None = None
-        self.format = kind or format_of(self.path) or ""
+        self.format = format_name or format_of(self._path) or ""
         if self.format not in FORMATS:
+            known_formats = ", ".join(FORMATS)
             raise Failure(
-                f"{self.path}: unknown format. Use --format with one of {', '.join(FORMATS)}."
+                f"{self._path}: unknown format. Use --format with one of {known_formats}."
             )
         if len(paths) > 1 and self.format != "image":
             raise Failure(
-                f"{paths[1]}: too many files. Expected one file of rows, or several files for a BYTES input."
+                f"{paths[1]}: too many files. "
+                "Expected one file of rows, or several files for a BYTES input."
             )
-        self.batch_rows = 1 if self.format == "image" else batch_rows
+        self._batch_rows = 1 if self.format == "image" else batch_rows
+
         self.tables = self._read()
         self.head: pa.Table = next(self.tables, None)
         if not self.head:
-            raise Failure(f"{self.path}: no rows")
+            raise Failure(f"{self._path}: no rows")
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield tables of `batch_rows` rows. The last table can be shorter."""
         rest = self.head.slice(0, 0)
         for table in chain([self.head], self.tables):
-            table = pa.concat_tables([rest, table]) if len(rest) else table
-            whole = len(table) - len(table) % self.batch_rows
-            for start in range(0, whole, self.batch_rows):
-                yield table.slice(start, self.batch_rows)
-            rest = table.slice(whole)
+            if len(rest):
+                table = pa.concat_tables([rest, table])
+            end = len(table) - len(table) % self._batch_rows
+            for start in range(0, end, self._batch_rows):
+                yield table.slice(start, self._batch_rows)
+            rest = table.slice(end)
         if len(rest):
             yield rest
 
     def _read(self) -> Generator[pa.Table, None, None]:
         """Yield the tables. If a file cannot be read, raise Failure with its name."""
-        reader = getattr(self, f"_read_{self.format}")
-        # A multiple of the batch size: chunks of JSON Lines can have different types, so a batch must not span two.
-        rows = self.batch_rows * max(1, CHUNK_ROWS // self.batch_rows)
+        readers = {
+            "csv": self._read_csv,
+            "jsonl": self._read_jsonl,
+            "parquet": self._read_parquet,
+            "npy": self._read_npy,
+            "image": self._read_images,
+        }
+        # A multiple of the batch size: chunks of JSON Lines can have different types, so a batch
+        # must not span two.
+        batch_count = max(1, CHUNK_ROWS // self._batch_rows)
+        chunk_rows = batch_count * self._batch_rows
         try:
-            yield from reader(rows)
+            yield from readers[self.format](chunk_rows)
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
-            name = getattr(error, "filename", None) or self.path
-            raise Failure(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+            name = getattr(error, "filename", None) or self._path
+            reason = getattr(error, "strerror", None) or error
+            raise Failure(f"{name}: {reason}") from None
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
         """Open the file. Decompress gzip."""
-        raw: Any = sys.stdin.buffer if self.path == "-" else io.FileIO(self.path)
+        raw: Any = sys.stdin.buffer if self._path == "-" else io.FileIO(self._path)
         with io.BufferedReader(raw) as file:
-            yield gzip.open(file) if file.peek(2).startswith(GZIP_MAGIC) else file  # noqa: SIM115
+            if file.peek(2).startswith(GZIP_MAGIC):
+                yield gzip.open(file)  # noqa: SIM115
+            else:
+                yield file
 
-    def _read_csv(self, rows: int) -> Iterator[pa.Table]:
+    def _read_csv(self, chunk_rows: int) -> Iterator[pa.Table]:
         """Yield text columns. Values are converted later, to the datatype of their input."""
         with self._open() as stream:
-            header = next((line for line in stream if line.strip()), b"").decode(
-                "utf-8-sig", "replace"
-            )
-            names = [
-                name.strip() for name in next(csv.reader([header], delimiter=self.delimiter), ())
-            ]
-            if len(set(names)) < max(len(names), 1):
-                raise ValueError("invalid header. Expected a different name for each column")
-            if not stream.peek(1):
+            names = _read_csv_header(stream, self._delimiter)
+            has_rows = bool(stream.peek(1))
+            if not has_rows:
                 return
-            parsing = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
-            parsing.ignore_empty_lines = len(names) > 1  # with one column, an empty line is a row
-            conversion = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-            conversion.null_values, conversion.strings_can_be_null = (
-                [self.na_value or ""],
-                self.na_value is not None,
-            )
             reading = arrow_csv.ReadOptions(
                 column_names=names, block_size=CSV_BLOCK_BYTES, use_threads=False
             )
-            for batch in arrow_csv.open_csv(
-                pa.PythonFile(stream, "r"), reading, parsing, conversion
-            ):
+            parsing = arrow_csv.ParseOptions(
+                delimiter=self._delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=len(names) > 1,  # with one column, an empty line is a row
+            )
+            conversion = arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[self._na_value or ""],
+                strings_can_be_null=self._na_value is not None,
+            )
+            file = pa.PythonFile(stream, "r")
+            for batch in arrow_csv.open_csv(file, reading, parsing, conversion):
                 yield pa.Table.from_batches([batch])
 
-    def _read_jsonl(self, rows: int) -> Iterator[pa.Table]:
-        """Yield columns for the members in the first chunk. The values of a member must have a common type."""
+    def _read_jsonl(self, chunk_rows: int) -> Iterator[pa.Table]:
+        """Yield columns for the members in the first chunk. The values of a member must have a
+        common type.
+        """
         names: list[str] = []
         with self._open() as stream:
-            objects = (orjson.loads(line) for line in stream if line.strip())
-            while chunk := list(islice(objects, rows)):
-                if not all(isinstance(row, dict) for row in chunk):
-                    raise ValueError('expected a JSON object in each line, such as {"x": 1}')
-                names = names or list(dict.fromkeys(chain.from_iterable(chunk)))
-                yield pa.table({name: [row.get(name) for row in chunk] for name in names})
+            members = (orjson.loads(line) for line in stream if line.strip())
+            while rows := list(islice(members, chunk_rows)):
+                for row in rows:
+                    if not isinstance(row, dict):
+                        raise ValueError('expected a JSON object in each line, such as {"x": 1}')
+                if not names:
+                    names = list(dict.fromkeys(chain.from_iterable(rows)))
+                columns = {}
+                for name in names:
+                    columns[name] = [row.get(name) for row in rows]
+                yield pa.table(columns)
 
-    def _read_parquet(self, rows: int) -> Iterator[pa.Table]:
-        with pq.ParquetFile(self.path) as file:
+    def _read_parquet(self, chunk_rows: int) -> Iterator[pa.Table]:
+        with pq.ParquetFile(self._path) as file:
             self.total = file.metadata.num_rows
-            for batch in file.iter_batches(rows):
+            for batch in file.iter_batches(chunk_rows):
                 yield pa.Table.from_batches([batch])
 
-    def _read_npy(self, rows: int) -> Iterator[pa.Table]:
-        array = np.atleast_1d(np.load(self.path, mmap_mode="r"))
+    def _read_npy(self, chunk_rows: int) -> Iterator[pa.Table]:
+        """Yield one column. A row of an array with several dimensions is a nested list."""
+        array = np.atleast_1d(np.load(self._path, mmap_mode="r"))
         self.total = len(array)
-        for start in range(0, len(array), rows):
-            column = pa.array(array[start : start + rows].ravel())
+        for start in range(0, len(array), chunk_rows):
+            column = pa.array(array[start : start + chunk_rows].ravel())
             for size in reversed(array.shape[1:]):
                 column = pa.FixedSizeListArray.from_arrays(column, size)
             yield pa.table({ARRAY: column})
 
-    def _read_image(self, rows: int) -> Iterator[pa.Table]:
-        self.total = len(self.paths)
-        for path in self.paths:
-            yield pa.table({CONTENTS: [Path(path).read_bytes()], FILE: [path]})
+    def _read_images(self, chunk_rows: int) -> Iterator[pa.Table]:
+        """Yield one row per file: its contents and its name."""
+        self.total = len(self._paths)
+        for path in self._paths:
+            contents = Path(path).read_bytes()
+            yield pa.table({CONTENTS: [contents], FILE: [path]})
+
+
+def _read_csv_header(stream: Any, delimiter: str) -> list[str]:
+    """Read lines until one is not empty. Return its names. Raise ValueError for duplicate names."""
+    lines = (line for line in stream if line.strip())
+    header = next(lines, b"").decode("utf-8-sig", "replace")
+    cells = next(csv.reader([header], delimiter=delimiter), [])
+    names = [cell.strip() for cell in cells]
+    if not names or len(set(names)) < len(names):
+        raise ValueError("invalid header. Expected a different name for each column")
+    return names
 
 
 class Output:
     """An output file. A regular file is named FILE.part until `finish`. `-` is stdout.
 
-    The first response determines the column types of CSV and Parquet. Raise UsageError if the file does not support the
-    format, or if it is one of the `inputs`.
+    The first response determines the column types of CSV and Parquet. Raise UsageError if the file
+    does not support the format, or if it is one of the `inputs`.
     """
 
-    def __init__(self, path: Path, kind: str | None, inputs: Sequence[str], delimiter: str = ","):
-        self.path, self.delimiter, self.is_stdout = path, delimiter, str(path) == "-"
-        self.format = kind or format_of(str(path)) or ("csv" if self.is_stdout else "")
+    def __init__(
+        self,
+        path: Path,
+        format_name: str | None,
+        inputs: Sequence[str],
+        delimiter: str = ",",
+    ):
+        self.path = path
+        self._delimiter = delimiter
+        self._is_stdout = str(path) == "-"
+        self.format = format_name or format_of(str(path)) or ""
+        if self._is_stdout and not self.format:
+            self.format = "csv"
         if self.format not in OUTPUT_FORMATS:
-            known = ", ".join(OUTPUT_FORMATS)
+            known_formats = ", ".join(OUTPUT_FORMATS)
             raise click.UsageError(
-                f"{path}: unknown format. Use --output-format with one of {known}."
+                f"{path}: unknown format. Use --output-format with one of {known_formats}."
             )
-        is_regular = not self.is_stdout and (path.is_file() or not path.exists())
-        self.part = path.with_name(f"{path.name}.part") if is_regular else None
+
+        self.part: Path | None = None
+        is_regular = path.is_file() or not path.exists()
+        if is_regular and not self._is_stdout:
+            self.part = path.with_name(f"{path.name}.part")
         if self.format == "parquet" and not self.part:
             raise click.UsageError("Parquet needs a file. Add --output FILE.")
-        if any(path.exists() and path.samefile(name) for name in inputs if Path(name).exists()):
-            raise click.UsageError(f"{path} is an input. Use another --output.")
-        self.file: Any = None
-        self.schema = pa.schema([])
-        self.writer: Any = None
+        for name in inputs:
+            both_exist = path.exists() and Path(name).exists()
+            if both_exist and path.samefile(name):
+                raise click.UsageError(f"{path} is an input. Use another --output.")
 
-    def encode(self, kept: pa.Table, columns: Mapping[str, pa.Array]) -> Any:
-        """Encode the kept columns and `columns` for write(). Several threads can call this method concurrently.
+        self._file: Any = None
+        self._schema = pa.schema([])
+        self._writer: Any = None
 
-        Raise InvalidInput if the format cannot represent a value, and Failure if two columns have the same name.
+    def encode(self, kept: pa.Table, columns: Mapping[str, pa.Array]) -> EncodedRows:
+        """Encode the kept columns and `columns` for write(). Several threads can call this method
+        concurrently.
+
+        Raise InvalidInput if the format cannot represent a value, and Failure if two columns have
+        the same name.
         """
-        if twice := [name for name in kept.column_names if name in columns]:
-            raise Failure(
-                f'--keep-columns: "{twice[0]}" is also an output. Rename the column in the file.'
-            )
+        all_columns = {}
+        for name in kept.column_names:
+            if name in columns:
+                raise Failure(
+                    f'--keep-columns: "{name}" is also an output. Rename the column in the file.'
+                )
+            all_columns[name] = kept[name]
+        all_columns.update(columns)
         try:
-            table = pa.table({**{name: kept[name] for name in kept.column_names}, **columns})
-            if self.format == "jsonl":
-                return b"".join(orjson.dumps(row, default=str) + b"\n" for row in table.to_pylist())
-            return table
+            table = pa.table(all_columns)
+            if self.format != "jsonl":
+                return table
+            lines = [orjson.dumps(row, default=str) + b"\n" for row in table.to_pylist()]
+            return b"".join(lines)
         except pa.ArrowException as error:
             raise InvalidInput(str(error)) from None
 
-    def write(self, rows: Any) -> None:
-        """Write the result of encode(). Raise InvalidInput if its column types differ from those of the file."""
-        if self.file is None:
-            self.file = sys.stdout.buffer if self.is_stdout else open(self.part or self.path, "wb")  # noqa: SIM115
-        if self.format == "jsonl":
-            self.file.write(rows)
+    def write(self, rows: EncodedRows) -> None:
+        """Write the result of encode().
+
+        Raise InvalidInput if its column types differ from those of the file.
+        """
+        if self._file is None:
+            self._open()
+        if isinstance(rows, bytes):
+            self._file.write(rows)
             return
-        if self.writer is None:
-            types = {
-                each.name: pa.string() if pa.types.is_null(each.type) else each.type
-                for each in rows.schema
-            }
-            self.schema = pa.schema(types)
-            if self.format == "parquet":
-                self.writer = pq.ParquetWriter(self.file, self.schema)
-            else:
-                options = arrow_csv.WriteOptions(delimiter=self.delimiter)
-                self.writer = arrow_csv.CSVWriter(self.file, self.schema, write_options=options)
+        if self._writer is None:
+            self._create_writer(rows.schema)
         try:
-            self.writer.write_table(rows.cast(self.schema))
+            self._writer.write_table(rows.cast(self._schema))
         except (pa.ArrowException, ValueError) as error:
             raise InvalidInput("the response has columns of another type", got=str(error)) from None
 
+    def _open(self) -> None:
+        if self._is_stdout:
+            self._file = sys.stdout.buffer
+        else:
+            self._file = open(self.part or self.path, "wb")  # noqa: SIM115
+
+    def _create_writer(self, schema: pa.Schema) -> None:
+        """Create a writer of tables with this schema. Columns without values become text."""
+        types = {}
+        for column in schema:
+            types[column.name] = column.type
+            if pa.types.is_null(column.type):
+                types[column.name] = pa.string()
+        self._schema = pa.schema(types)
+        if self.format == "parquet":
+            self._writer = pq.ParquetWriter(self._file, self._schema)
+        else:
+            options = arrow_csv.WriteOptions(delimiter=self._delimiter)
+            self._writer = arrow_csv.CSVWriter(self._file, self._schema, write_options=options)
+
     def close(self) -> None:
         """Close the file. It contains the rows written so far."""
-        if self.file is None or self.file.closed:
+        if self._file is None or self._file.closed:
             return
-        with (
-            nullcontext() if self.is_stdout else self.file
-        ):  # close the file even if the disk is full
-            if self.writer is not None:
-                self.writer.close()
-            self.file.flush()
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            self._file.flush()
+        finally:
+            # Close the file even if the disk is full.
+            if not self._is_stdout:
+                self._file.close()
 
     def finish(self) -> None:
         """Close the file and rename it to its final name."""
         self.close()
-        if self.file and self.part:
+        if self._file and self.part:
             os.replace(self.part, self.path)

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-DELIMITERS = [",", ";", "|", "tab"]  # of CSV
+# Delimiters of CSV.
+DELIMITERS = [",", ";", "|", "tab"]
 OUTPUT_FORMATS = ["csv", "parquet", "jsonl"]
-FORMATS = [*OUTPUT_FORMATS, "npy", "image"]  # image: any file for a BYTES input
+# image is any file for a BYTES input.
+FORMATS = [*OUTPUT_FORMATS, "npy", "image"]
 SUFFIXES = {
     ".csv": "csv",
     ".parquet": "parquet",
@@ -12,11 +14,12 @@ SUFFIXES = {
     ".ndjson": "jsonl",
     ".npy": "npy",
 }
-SUFFIXES |= dict.fromkeys(
-    [".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"], "image"
-)
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
 
 
 def format_of(path: str) -> str | None:
     """Return the format by the extension of the file's name. Ignore .gz."""
-    return SUFFIXES.get(Path(path.removesuffix(".gz")).suffix.lower())
+    suffix = Path(path.removesuffix(".gz")).suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return "image"
+    return SUFFIXES.get(suffix)

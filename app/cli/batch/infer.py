@@ -91,28 +91,31 @@ Examples:
 def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> None:
     """Send the rows of a file to the model and write the results in the same order.
 
-    FILE is CSV, Parquet, JSON Lines or NPY, optionally compressed with gzip. Use - for stdin. Other files are sent
-    unchanged, one per request, to a BYTES input. An input uses the column with its name, or NAME_0, NAME_1 and so on.
-    If the model has one input, it uses as many columns as it has values per row.
+    FILE is CSV, Parquet, JSON Lines or NPY, optionally compressed with gzip. Use - for stdin. Other
+    files are sent unchanged, one per request, to a BYTES input. An input uses the column with its
+    name, or NAME_0, NAME_1 and so on. If the model has one input, it uses as many columns as it has
+    values per row.
 
-    The command continues after failed requests. It then lists the errors and exits with status 1. The results of the
-    other rows are in OUTPUT.part, or in OUTPUT with --skip-failed.
+    The command continues after failed requests. It then lists the errors and exits with status 1.
+    The results of the other rows are in OUTPUT.part, or in OUTPUT with --skip-failed.
     """
     try:
-        from app.cli.batch.job import Job
+        from app.cli.batch.job import Job, JobOptions
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         text = f"Package {package} is not installed. Run pip install --editable '.[batch]'"
         raise Failure(text, BROKEN) from None
-    if options["as_json"] and options["output"] == "-":
+    job_options = JobOptions(**options)
+    is_stdout = job_options.output == "-"
+    if job_options.as_json and is_stdout:
         raise click.UsageError("--json writes to stdout. Add --output FILE for the results.")
-    if options["skip_failed"] and options["output"] == "-":
+    if job_options.skip_failed and is_stdout:
         raise click.UsageError(
             "--skip-failed needs a name for the file of failed rows. Add --output FILE."
         )
     try:
-        Job(files, service, **options).run()
+        Job(files, service, job_options).run()
+    except BrokenPipeError:
+        raise  # click ends the command without a message
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise Failure(f"{options['output']}: {error.strerror}") from None
+        raise Failure(f"{job_options.output}: {error.strerror}") from None

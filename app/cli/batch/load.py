@@ -1,4 +1,10 @@
-"""Load generator of bench: several processes with several connections each."""
+"""Load generator of bench: several processes with several connections each.
+
+Each connection has a thread, which sends the same request again and again. Without a rate, it sends
+a request after the response to the previous one. With a rate, the requests are numbered. Request i
+is sent i / rate seconds after the start. Process p of n has the numbers p, p + n, p + 2n and so on,
+and each of its threads takes the next one.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +33,19 @@ from app.config.resources import usable_cores
 from app.inference.example import apply_declarations, make_example
 from app.protocol.errors import InferenceError
 from app.protocol.http_body import write_json
+from app.protocol.messages import InferenceRequest
+from app.protocol.metadata import ModelMetadata
 from app.rest.request_reader import read_request
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
-FULL = 0.9  # share of a CPU core from which a client process is the bottleneck
+# Share of a CPU core from which a client process is the bottleneck.
+MAX_BUSY = 0.9
+# Time limit for the start of all processes.
 START_SECONDS = 60
-PAUSE_SECONDS = 0.05  # pause after an error
+# Pause after an error.
+PAUSE_SECONDS = 0.05
+# Different errors in the report.
+MAX_ERROR_KINDS = 20
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,13 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """Measurements. Latencies and `last`, the time of the last response, are in seconds. `busy` is in CPU cores."""
+    """Measurements.
+
+    - latencies: of successful requests, in seconds.
+    - errors: number of failed requests by error message.
+    - last: time of the last response, in seconds after the warm-up.
+    - busy: CPU time of the process per second.
+    """
 
     latencies: array[float] = field(default_factory=lambda: array("d"))
     errors: Counter[str] = field(default_factory=Counter)
@@ -60,9 +79,11 @@ class Outcome:
     busy: float = 0
 
     def add(self, other: Outcome) -> None:
+        """Add the measurements of another thread or process."""
         self.latencies += other.latencies
         self.errors += other.errors
-        self.last, self.busy = max(self.last, other.last), max(self.busy, other.busy)
+        self.last = max(self.last, other.last)
+        self.busy = max(self.busy, other.busy)
 
 
 def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan:
@@ -71,94 +92,124 @@ def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan
     connect = partial(open_transport, service, model.name, options["timeout"])
     with closing(connect()) as transport:
         try:
-            request = read_request(path.read_bytes() if path else write_json(make_example(model)))
-            apply_declarations(request.inputs, model.inputs)
+            request = _read_request(path, model)
             body, headers = transport.encode(request)
             transport.send(body, headers)
         except InferenceError as error:
             raise to_failure(error, "The first request failed. ") from None
+
     processes = options["processes"] or max(1, usable_cores() // 2)
     options["processes"] = min(processes, options["concurrency"])
     return Plan(connect, body, headers, **options)
 
 
+def _read_request(path: Path | None, model: ModelMetadata) -> InferenceRequest:
+    """Return the JSON request in a file, or without a file one with sample values."""
+    body = path.read_bytes() if path else write_json(make_example(model))
+    request = read_request(body)
+    apply_declarations(request.inputs, model.inputs)
+    return request
+
+
 def run(plan: Plan) -> Outcome:
     """Run all processes. Return their combined measurements."""
-    context, outcome = multiprocessing.get_context("spawn"), Outcome()
+    context = multiprocessing.get_context("spawn")
+    outcome = Outcome()
     try:
         with context.Manager() as manager, ProcessPoolExecutor(plan.processes, context) as pool:
             start = manager.Barrier(plan.processes + 1)
-            parts = [
-                pool.submit(_run_process, plan, number, start) for number in range(plan.processes)
-            ]
+            results = []
+            for number in range(plan.processes):
+                results.append(pool.submit(_run_process, plan, number, start))
             start.wait(START_SECONDS)
-            for part in parts:
-                outcome.add(part.result())
+            for result in results:
+                outcome.add(result.result())
     except (BrokenProcessPool, BrokenBarrierError):
         raise Failure("A process that sends requests ended too early") from None
     return outcome
 
 
 def _run_process(plan: Plan, number: int, start: Any) -> Outcome:
-    """Wait until all processes are ready, send this process's share of the requests, and return the measurements."""
+    """Wait until all processes are ready, send this process's share of the requests, and return the
+    measurements.
+
+    `number` is that of the process, and `start` a barrier.
+    """
     connections = len(range(number, plan.concurrency, plan.processes))
-    slots = itertools.count(number, plan.processes)
+    request_numbers = itertools.count(number, plan.processes)
     start.wait(START_SECONDS)
     begin = time.monotonic() + plan.warm_up
-    with ThreadPool(
-        connections
-    ) as pool:  # unlike ThreadPoolExecutor, it does not wait for threads after Ctrl-C
-        parts = pool.starmap_async(_run_thread, [(plan, begin, slots)] * connections)
+    # Unlike ThreadPoolExecutor, a ThreadPool does not wait for threads after Ctrl-C.
+    with ThreadPool(connections) as pool:
+        arguments = [(plan, begin, request_numbers)] * connections
+        results = pool.starmap_async(_run_thread, arguments)
         time.sleep(plan.warm_up)
-        used = time.process_time()
+        cpu_seconds = time.process_time()
         time.sleep(plan.seconds)
-        outcome = Outcome(busy=(time.process_time() - used) / plan.seconds)
-        for part in parts.get():
-            outcome.add(part)
+        cpu_seconds = time.process_time() - cpu_seconds
+
+        outcome = Outcome(busy=cpu_seconds / plan.seconds)
+        for result in results.get():
+            outcome.add(result)
     return outcome
 
 
-def _run_thread(plan: Plan, begin: float, slots: Iterator[int]) -> Outcome:
-    """Send requests over one connection. Requests before `begin` are the warm-up."""
-    end, outcome = begin + plan.seconds, Outcome()
+def _run_thread(plan: Plan, begin: float, request_numbers: Iterator[int]) -> Outcome:
+    """Send requests over one connection. Requests before the time `begin` are the warm-up."""
     with closing(plan.connect()) as transport:
         while time.monotonic() < begin:
-            with suppress(InferenceError):  # ignore errors during the warm-up
+            with suppress(InferenceError):
                 transport.send(plan.body, plan.headers)
-        while True:
+        return _measure(plan, transport, begin, request_numbers)
+
+
+def _measure(
+    plan: Plan, transport: Transport, begin: float, request_numbers: Iterator[int]
+) -> Outcome:
+    """Send requests from the time `begin` on, and return the measurements."""
+    outcome = Outcome()
+    end = begin + plan.seconds
+    while True:
+        if plan.rate:
+            # Measure from the scheduled time, so that latencies include delays that earlier slow
+            # responses have caused.
+            start = begin + next(request_numbers) / plan.rate
+            pause = min(start, end) - time.monotonic()
+            time.sleep(max(0.0, pause))
+        else:
             start = time.monotonic()
-            if plan.rate:
-                # Measure from the scheduled time, so that latencies include delays caused by earlier slow responses.
-                start = begin + next(slots) / plan.rate
-                time.sleep(max(0.0, min(start, end) - time.monotonic()))
-            if start >= end or time.monotonic() > end + plan.timeout:
-                return outcome
-            try:
-                transport.send(plan.body, plan.headers)
-                outcome.latencies.append(time.monotonic() - start)
-            except InferenceError as error:
-                outcome.errors[str(error)] += 1
-                time.sleep(PAUSE_SECONDS)
-            outcome.last = time.monotonic() - begin
+        # With a rate, requests that were scheduled before the end can be sent after it.
+        if start >= end or time.monotonic() > end + plan.timeout:
+            return outcome
+
+        try:
+            transport.send(plan.body, plan.headers)
+            outcome.latencies.append(time.monotonic() - start)
+        except InferenceError as error:
+            outcome.errors[str(error)] += 1
+            time.sleep(PAUSE_SECONDS)
+        outcome.last = time.monotonic() - begin
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     """Return the object for --json."""
-    times = np.array(outcome.latencies or [0.0]) * 1e3
     seconds = max(plan.seconds, outcome.last)
-    percentiles = {
-        name: round(np.percentile(times, percent), 4) for name, percent in PERCENTILES.items()
-    }
+    count = len(outcome.latencies)
+    milliseconds = np.array(outcome.latencies or [0.0]) * 1e3
+    latencies = {"mean": round(milliseconds.mean(), 4)}
+    for name, percent in PERCENTILES.items():
+        latency = np.percentile(milliseconds, percent)
+        latencies[name] = round(latency, 4)
     return {
         "processes": plan.processes,
         "seconds": round(seconds, 3),
-        "requests": len(outcome.latencies),
-        "rate": round(len(outcome.latencies) / seconds, 1),
-        "latency_ms": {"mean": round(times.mean(), 4), **percentiles},
+        "requests": count,
+        "rate": round(count / seconds, 1),
+        "latency_ms": latencies,
         "errors": outcome.errors.total(),
-        "error_kinds": dict(outcome.errors.most_common(20)),
+        "error_kinds": dict(outcome.errors.most_common(MAX_ERROR_KINDS)),
         "client_busy": round(outcome.busy, 3),
-        "client_was_the_limit": outcome.busy > FULL,
+        "client_was_the_limit": outcome.busy > MAX_BUSY,
     }
 
 
@@ -166,14 +217,11 @@ def plot(outcome: Outcome, path: str) -> None:
     """Write an image with a histogram of the latencies."""
     from matplotlib.figure import Figure
 
-    times = np.array(outcome.latencies) * 1e3
+    milliseconds = np.array(outcome.latencies) * 1e3
+    bin_edges = np.geomspace(milliseconds.min(), milliseconds.max() * 1.01, num=64)
+    p99 = np.percentile(milliseconds, 99)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    axes.hist(times, np.geomspace(times.min(), times.max() * 1.01, 64).tolist())
-    axes.set(
-        xscale="log",
-        xlabel="ms",
-        ylabel="requests",
-        title=f"p99: {np.percentile(times, 99):.3g} ms",
-    )
+    axes.hist(milliseconds, bin_edges.tolist())
+    axes.set(xscale="log", xlabel="ms", ylabel="requests", title=f"p99: {p99:.3g} ms")
     figure.savefig(path, dpi=150)

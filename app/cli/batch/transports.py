@@ -1,12 +1,23 @@
-"""Transports for inference requests (REST with JSON, REST with binary tensors, gRPC), and a client with retries."""
+"""Transports for inference requests, and a client with retries.
+
+A transport is one connection: REST with JSON, REST with binary tensors, or gRPC. It sends an
+encoded request, so that bench can send one many times without encoding it again.
+
+Transports raise these errors:
+
+    InferenceError       The request failed, and would fail again.
+      Retryable          Overload or startup. The request can succeed later.
+        Unreachable      The service does not respond. Other requests would fail, too.
+"""
 
 import http.client
 import random
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -22,8 +33,12 @@ from app.protocol.messages import InferenceRequest, InferenceResponse
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 from grpc_service import converters, messages
 
-RETRIED_STATUSES = {429, 502, 503}  # overload, startup, shutdown, or a gateway without a service
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.1, 5.0
+# Overload, startup, shutdown, or a gateway without a service.
+RETRIED_STATUSES = {429, 502, 503}
+FIRST_WAIT_SECONDS = 0.1
+LONGEST_WAIT_SECONDS = 5.0
+# Characters of a response that is not JSON in an error message.
+MAX_CONTENT_LENGTH = 200
 SMALLER_BATCH = "use a smaller --batch-size"
 LONGER_TIMEOUT = f"use a longer --timeout, or {SMALLER_BATCH}"
 GRPC_REMEDIES = {
@@ -32,11 +47,14 @@ GRPC_REMEDIES = {
     "UNIMPLEMENTED": "use --model NAME",  # other servers may not support the repository index
 }
 
-Body = tuple[bytes, dict[str, str]]  # body and headers of a request or a response
+# Body and headers of a request or a response. gRPC has no headers.
+Body = tuple[bytes, dict[str, str]]
 
 
 class Retryable(InferenceError):
-    """A failed request that can be retried, after `seconds` if the service says so, or 0."""
+    """A failed request that can be retried. `seconds` is the time to wait that the service has
+    requested, or 0.
+    """
 
     def __init__(self, text: str, retry_after: str | None = None):
         super().__init__(text)
@@ -50,107 +68,150 @@ class Unreachable(Retryable):
 
 
 def to_failure(error: InferenceError, text: str = "") -> Failure:
-    """Return the Failure for an error of a transport."""
+    """Return the Failure for an error of a transport. `text` is put before its message."""
     status = NOT_READY if isinstance(error, Unreachable) else FAILED
     return Failure(f"{text}{error}", status)
 
 
+# Metadata of the model
+
+
 def read_model(service: ServiceClient) -> ModelMetadata:
-    """Return the metadata of the model. Raise Failure if this is not possible."""
-    is_grpc = service.transport == "grpc"
-    name = service.model or service.model_name(
-        _call(service, "RepositoryIndex").get("models", []) if is_grpc else None
-    )
-    path = service.model_path(name)
-    found = _call(service, "ModelMetadata", name=name) if is_grpc else service.get(path)
+    """Return the metadata of the model, without version and platform.
+
+    Raise Failure if the service does not respond, or its response is invalid.
+    """
+    name = _find_model(service)
+    metadata = _read_metadata(service, name)
     try:
-        inputs, outputs = (
-            list(map(_read_tensor, each)) for each in (found["inputs"], found.get("outputs", ()))
-        )
+        inputs = list(map(_read_tensor, metadata["inputs"]))
+        outputs = list(map(_read_tensor, metadata.get("outputs", ())))
     except (KeyError, TypeError, AttributeError, ConfigurationError):
         raise Failure(f'Model "{name}": invalid metadata') from None
-    with suppress(
-        Failure, LookupError, TypeError
-    ):  # other servers may not support the model configuration
-        config = (
-            _call(service, "ModelConfig", name=name)["config"]
-            if is_grpc
-            else service.get(f"{path}/config")
-        )
-        optional = {each["name"] for each in config["input"] if each.get("optional")}
+
+    # Other servers may not support the model configuration. All inputs are then required.
+    with suppress(Failure, LookupError, TypeError):
+        optional_names = set()
+        for member in _read_config(service, name)["input"]:
+            if member.get("optional"):
+                optional_names.add(member["name"])
         for tensor in inputs:
-            tensor.optional = tensor.name in optional
+            tensor.optional = tensor.name in optional_names
     return ModelMetadata(name, "", "", inputs, outputs)
 
 
-def _read_tensor(head: dict[str, Any]) -> MetadataTensor:
-    parameters = (
-        head.get("parameters") or {}
-    ).items()  # over gRPC, each value is an InferParameter
-    found = {
-        name: each.get("string_param") if isinstance(each, dict) else each
-        for name, each in parameters
-    }
-    shape = [int(size) for size in head["shape"]]
-    return MetadataTensor(
-        head["name"], head["datatype"], shape, found.get("content_type"), found.get("missing")
-    )
+def _find_model(service: ServiceClient) -> str:
+    """Return --model, or the name of the only model."""
+    if service.model or service.transport != "grpc":
+        return service.model_name()
+    index = _call(service, "RepositoryIndex")
+    return service.model_name(index.get("models", []))
+
+
+def _read_metadata(service: ServiceClient, model: str) -> Any:
+    """Return the metadata in JSON form, which the caller validates."""
+    if service.transport == "grpc":
+        return _call(service, "ModelMetadata", name=model)
+    return service.get(service.model_path(model))
+
+
+def _read_config(service: ServiceClient, model: str) -> Any:
+    """Return the model configuration in JSON form, which the caller validates."""
+    if service.transport == "grpc":
+        return _call(service, "ModelConfig", name=model)["config"]
+    return service.get(f"{service.model_path(model)}/config")
+
+
+def _read_tensor(member: dict[str, Any]) -> MetadataTensor:
+    """Return the declaration of an input or output. Its JSON form comes from REST or gRPC."""
+    parameters = {}
+    for name, value in (member.get("parameters") or {}).items():
+        # Over gRPC, each value is an InferParameter.
+        parameters[name] = value.get("string_param") if isinstance(value, dict) else value
+    shape = list(map(int, member["shape"]))  # over gRPC, int64 is text
+    tensor = MetadataTensor(member["name"], member["datatype"], shape)
+    tensor.content_type = parameters.get("content_type")
+    tensor.missing = parameters.get("missing")
+    return tensor
 
 
 def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:
-    """Call a gRPC method other than ModelInfer. Raise Failure if it fails."""
-    message = messages.message(f"{method}Request")(**fields).SerializeToString()
-    with closing(GrpcTransport(service, "", RESPONSE_TIMEOUT_SECONDS, method)) as transport:
+    """Call a gRPC method other than ModelInfer, and return the response in JSON form.
+
+    Raise Failure if it fails.
+    """
+    request = messages.message(f"{method}Request")(**fields)
+    transport = GrpcTransport(service, "", RESPONSE_TIMEOUT_SECONDS, method=method)
+    with closing(transport):
         try:
-            body, _ = transport.send(message, {})
+            body, _ = transport.send(request.SerializeToString(), {})
         except InferenceError as error:
             raise to_failure(error) from None
     response = messages.message(f"{method}Response").FromString(body)
-    return cast(dict[str, Any], MessageToDict(response, preserving_proto_field_name=True))
+    members = MessageToDict(response, preserving_proto_field_name=True)
+    return cast(dict[str, Any], members)
+
+
+# Transports
 
 
 class RestTransport:
     """One REST connection."""
 
     def __init__(self, service: ServiceClient, model: str, timeout: float):
-        self.connection = service.connect(timeout)
-        self.path = f"{service.prefix}{service.model_path(model)}/infer"
-        self.headers, self.is_binary = service.headers, service.transport == "rest-binary"
+        self._connection = service.connect(timeout)
+        self._path = f"{service.prefix}{service.model_path(model)}/infer"
+        self._headers = service.headers
+        self._is_binary = service.transport == "rest-binary"
 
     def encode(self, request: InferenceRequest) -> Body:
-        return request.to_http(self.is_binary)
+        return request.to_http(self._is_binary)
+
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> InferenceResponse:
+        return InferenceResponse.from_http(body, headers)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
-        """Send a request and return the response. Raise Retryable for temporary errors, otherwise InferenceError."""
+        """Send a request and return the response.
+
+        Raise Retryable for temporary errors, otherwise InferenceError.
+        """
         try:
-            self.connection.request("POST", self.path, body, {**self.headers, **headers})
-            with self.connection.getresponse() as response:
+            self._connection.request("POST", self._path, body, {**self._headers, **headers})
+            with self._connection.getresponse() as response:
                 content = response.read()
+        except TimeoutError:
+            self._connection.close()
+            raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
         except (OSError, http.client.HTTPException) as error:
-            self.connection.close()
-            if isinstance(error, TimeoutError):
-                raise InferenceError("no response in time", remedy=LONGER_TIMEOUT) from None
+            self._connection.close()
             raise Unreachable(f"No response: {os_error_text(error)}.") from None
+
         if response.status == 200:
             return content, dict(response.headers)
-        try:
-            text = f"{response.status}: {read_json(content)['error']}"
-        except (InvalidInput, LookupError, TypeError):  # the response of a gateway
-            text = f"{response.status}: {one_line(content[:200].decode(errors='replace'))}"
+        text = f"{response.status}: {_error_text(content)}"
         if response.status in RETRIED_STATUSES:
             raise Retryable(text, response.headers.get("Retry-After"))
-        raise InferenceError(text, remedy=SMALLER_BATCH if response.status == 413 else "")
-
-    decode = staticmethod(InferenceResponse.from_http)
+        if response.status == 413:
+            raise InferenceError(text, remedy=SMALLER_BATCH)
+        raise InferenceError(text)
 
     def close(self) -> None:
         """Disconnect. A request of another thread fails."""
-        with suppress(
-            OSError
-        ):  # the server has disconnected, or another thread has closed the socket
-            if sock := self.connection.sock:
-                sock.shutdown(socket.SHUT_RDWR)
-        self.connection.close()
+        connected_socket = self._connection.sock
+        if connected_socket:
+            # The server has disconnected, or another thread has closed the socket.
+            with suppress(OSError):
+                connected_socket.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+
+def _error_text(content: bytes) -> str:
+    """Return the error message in a response, or the beginning of a response of a gateway."""
+    try:
+        return str(read_json(content)["error"])
+    except (InvalidInput, LookupError, TypeError):
+        text = content[:MAX_CONTENT_LENGTH].decode(errors="replace")
+        return one_line(text)
 
 
 class GrpcTransport:
@@ -159,48 +220,68 @@ class GrpcTransport:
     def __init__(
         self, service: ServiceClient, model: str, timeout: float, method: str = "ModelInfer"
     ):
-        self.channel = open_channel(service)
-        self.call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
-        self.model, self.timeout, self.metadata = model, timeout, [*service.headers.items()]
+        self._channel = _open_channel(service)
+        self._call = self._channel.unary_unary(f"/{messages.SERVICE_NAME}/{method}")
+        self._model = model
+        self._timeout = timeout
+        self._metadata = list(service.headers.items())
 
     def encode(self, request: InferenceRequest) -> Body:
-        return converters.write_request(replace(request, model_name=self.model)), {}
+        message = converters.write_request(replace(request, model_name=self._model))
+        return message, {}
 
-    def decode(self, body: bytes, headers: dict[str, str]) -> InferenceResponse:
+    def decode(self, body: bytes, headers: Mapping[str, str]) -> InferenceResponse:
         return converters.read_response(body)
 
     def send(self, body: bytes, headers: dict[str, str]) -> Body:
         """Send a request and return the response. Raise the same exceptions as RestTransport."""
         try:
-            return self.call(body, timeout=self.timeout, metadata=self.metadata), {}
+            response = self._call(body, timeout=self._timeout, metadata=self._metadata)
         except ValueError:
             raise Unreachable("No response: the channel was closed.") from None
         except grpc.RpcError as error:
-            call: Any = error
-            code, text = call.code().name, f"{call.code().name}: {call.details()}"
-            retry_after = dict(call.trailing_metadata() or ()).get("retry-after")
-            if code == "UNAVAILABLE" or retry_after:
-                error_class = Unreachable if code == "UNAVAILABLE" else Retryable
-                raise error_class(text, retry_after) from None
-            raise InferenceError(text, remedy=GRPC_REMEDIES.get(code, "")) from None
+            raise _to_inference_error(error) from None
+        return response, {}
 
     def close(self) -> None:
-        self.channel.close()
+        self._channel.close()
 
 
-def open_channel(service: ServiceClient) -> grpc.Channel:
+def _to_inference_error(call: Any) -> InferenceError:
+    """Return the error for a gRPC call that has failed. grpcio raises the call as an exception."""
+    code = call.code().name
+    text = f"{code}: {call.details()}"
+    trailing_metadata = dict(call.trailing_metadata() or ())
+    retry_after = trailing_metadata.get("retry-after")
+    if code == "UNAVAILABLE":
+        return Unreachable(text, retry_after)
+    if retry_after:
+        return Retryable(text, retry_after)
+    return InferenceError(text, remedy=GRPC_REMEDIES.get(code, ""))
+
+
+def _open_channel(service: ServiceClient) -> grpc.Channel:
     """Return a channel, with TLS for grpcs URLs."""
     address = urlsplit(service.url)
-    # By default, the channels of a process share a connection, and all its requests go to one worker.
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    options += [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    options = [
+        # By default, the channels of a process share a connection, and all its requests go to one
+        # worker.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+    ]
     if address.scheme == "grpc":
         return grpc.insecure_channel(address.netloc, options)
-    files = (service.pinned or service.cacert, service.cert_key or service.cert, service.cert)
-    roots, key, cert = (path.read_bytes() if path else None for path in files)
-    return grpc.secure_channel(
-        address.netloc, grpc.ssl_channel_credentials(roots, key, cert), options
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read_file(service.pinned or service.cacert),
+        private_key=_read_file(service.cert_key or service.cert),
+        certificate_chain=_read_file(service.cert),
     )
+    return grpc.secure_channel(address.netloc, credentials, options)
+
+
+def _read_file(path: Path | None) -> bytes | None:
+    return path.read_bytes() if path else None
 
 
 Transport = RestTransport | GrpcTransport
@@ -208,39 +289,51 @@ Transport = RestTransport | GrpcTransport
 
 def open_transport(service: ServiceClient, model: str, timeout: float) -> Transport:
     """Return a new connection for requests to the model."""
-    return (GrpcTransport if service.transport == "grpc" else RestTransport)(
-        service, model, timeout
-    )
+    if service.transport == "grpc":
+        return GrpcTransport(service, model, timeout)
+    return RestTransport(service, model, timeout)
 
 
 class Client:
     """Sends requests with retries. Each thread needs one of the `transports`."""
 
     def __init__(self, transports: Sequence[Transport], retries: int):
-        self.transports, self.retries, self.closed = transports, retries, threading.Event()
-        self.idle: SimpleQueue[Transport] = SimpleQueue()
-        for each in transports:
-            self.idle.put(each)
+        self._transports = transports
+        self._retries = retries
+        self._is_closed = threading.Event()
+        self._idle: SimpleQueue[Transport] = SimpleQueue()
+        for transport in transports:
+            self._idle.put(transport)
 
     def infer(self, request: InferenceRequest) -> InferenceResponse:
-        """Send the request with up to `retries` retries. Raise the same exceptions as a transport."""
-        transport, wait = self.idle.get(), FIRST_WAIT_SECONDS
+        """Send the request with retries. Raise the same exceptions as a transport."""
+        transport = self._idle.get()
         try:
             body, headers = transport.encode(request)
-            for _ in range(self.retries):
-                try:
-                    return transport.decode(*transport.send(body, headers))
-                except Retryable as failure:
-                    pause = max(failure.seconds, wait * random.uniform(0.5, 1))  # noqa: S311 # nosec B311
-                    if self.closed.wait(pause):
-                        raise
-                    wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            return transport.decode(*transport.send(body, headers))
+            response_body, response_headers = self._send(transport, body, headers)
+            return transport.decode(response_body, response_headers)
         finally:
-            self.idle.put(transport)
+            self._idle.put(transport)
+
+    def _send(self, transport: Transport, body: bytes, headers: dict[str, str]) -> Body:
+        """Send a request. The waiting time before a retry doubles. It is longer if the service
+        requests that.
+        """
+        wait = FIRST_WAIT_SECONDS
+        for _ in range(self._retries):
+            try:
+                return transport.send(body, headers)
+            except Retryable as error:
+                # Random, so that clients of a service that was down do not retry together.
+                random_wait = wait * random.uniform(0.5, 1)  # noqa: S311 # nosec B311
+                pause = max(error.seconds, random_wait)
+                if self._is_closed.wait(pause):
+                    raise
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        return transport.send(body, headers)
 
     def close(self) -> None:
         """Cancel all requests and disconnect."""
-        self.closed.set()
-        for each in self.transports:
-            each.close()
+        self._is_closed.set()
+        for transport in self._transports:
+            transport.close()
