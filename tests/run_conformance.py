@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENT = Path(f"{sys.prefix}-conformance")
 READY_SECONDS = 120
 STOP_SECONDS = 60
-REMEDY = "Run make conformance CONFORMANCE=TEMPLATE/conformance with the path of a clone of the template."
+REMEDY = (
+    "Run make conformance CONFORMANCE=TEMPLATE/conformance "
+    "with the path of a clone of the template."
+)
 
 
 def suite_requirement() -> str:
