@@ -164,9 +164,10 @@ def _to_lines(texts: list[str | None]) -> str | None:
         if not text or "\n" in text:
             return None
         lines.append(text)
-    if lines[0].lstrip().startswith("["):
+    value = "\n".join(lines)
+    if value.lstrip().startswith("["):
         return None
-    return "\n".join(lines)
+    return value
 
 
 def _to_grid(values: list[Any], shape: list[int], tensor: MetadataTensor) -> str | None:

@@ -195,6 +195,7 @@ def test_page_before_model_is_ready(serve) -> None:
         (MetadataTensor("x", "BYTES", [-1], "str"), ["a", "b"], "lines", "a\nb"),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["a\nb", None], "lines", '["a\\nb",null]'),
         (MetadataTensor("x", "BYTES", [-1], "str"), ["[1]"], "lines", '["[1]"]'),
+        (MetadataTensor("x", "BYTES", [-1], "str"), [" ", "[1]"], "lines", '[" ","[1]"]'),
         (
             MetadataTensor("x", "BYTES", [-1, 2]),
             [["a, b", None], ["[c", ""]],
