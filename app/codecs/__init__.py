@@ -1,4 +1,7 @@
-"""Codecs: conversion between tensors or requests and Python values, by content type. Independent of transports (C4)."""
+"""Codecs: conversion between tensors or requests and Python values, by content type.
+
+They are independent of the transports (C4).
+"""
 
 from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.base import (

@@ -1,4 +1,16 @@
-"""Base classes and registries of codecs (C3, C4, C10)."""
+"""Base classes and registries of codecs (C3, C4, C10).
+
+An input codec converts one tensor to a Python value and back. A request codec converts a whole
+request or response:
+
+    StringCodec.encode_input("names", ["a", "b"])    a RequestInput [2,1]
+    StringCodec.decode_input(request_input)          ["a", "b"]
+    PandasCodec.encode_request(frame)                an InferenceRequest with one input per column
+    PandasCodec.decode_request(request)              a DataFrame
+
+The names of the methods and of ContentType and TypeHint are those of MLServer, so that its codecs
+and clients work with this service.
+"""
 
 from typing import Any, TypeVar
 
@@ -10,22 +22,29 @@ from app.protocol.tensors import RequestInput, ResponseOutput, Tensor
 
 Codec = TypeVar("Codec")
 
-# Codecs by content type. A codec is a class or an instance with the methods of InputCodec or RequestCodec.
+# Codecs by content type. A codec is a class or an instance with the methods of InputCodec or
+# RequestCodec.
 input_codecs: dict[str, Any] = {}
 request_codecs: dict[str, Any] = {}
 
 
 def register_input_codec(codec: Codec) -> Codec:
-    """Register `codec` for inputs and outputs with its ContentType. Can be used as a class decorator."""
-    return add_codec(codec, input_codecs)
+    """Register `codec` for inputs and outputs with its ContentType.
+
+    Can be used as a class decorator. Raise ConfigurationError if the codec has no ContentType.
+    """
+    return _register(codec, input_codecs)
 
 
 def register_request_codec(codec: Codec) -> Codec:
-    """Register `codec` for requests and responses with its ContentType. Can be used as a class decorator."""
-    return add_codec(codec, request_codecs)
+    """Register `codec` for requests and responses with its ContentType.
+
+    Can be used as a class decorator. Raise ConfigurationError if the codec has no ContentType.
+    """
+    return _register(codec, request_codecs)
 
 
-def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
+def _register(codec: Codec, codecs: dict[str, Any]) -> Codec:
     content_type = getattr(codec, "ContentType", None)
     if not isinstance(content_type, str) or not content_type:
         raise ConfigurationError(
@@ -36,7 +55,10 @@ def add_codec(codec: Codec, codecs: dict[str, Any]) -> Codec:
 
 
 def find_input_codec(content_type: Any) -> Any:
-    """Return the input codec for `content_type`. If it is unknown, raise InvalidInput with all content types."""
+    """Return the input codec for `content_type`.
+
+    If it is unknown, raise InvalidInput with the names of all content types.
+    """
     try:
         return input_codecs[content_type]
     except (KeyError, TypeError):
@@ -44,7 +66,10 @@ def find_input_codec(content_type: Any) -> Any:
 
 
 def find_request_codec(content_type: Any) -> Any:
-    """Return the request codec for `content_type`. If it is unknown, raise InvalidInput with all content types."""
+    """Return the request codec for `content_type`.
+
+    If it is unknown, raise InvalidInput with the names of all content types.
+    """
     try:
         return request_codecs[content_type]
     except (KeyError, TypeError):
@@ -81,7 +106,11 @@ class InputCodec:
 
     @classmethod
     def encode(cls, payload: Any, **options: Any) -> tuple[str, np.ndarray]:
-        """Return the datatype and the array for `payload`. Raise InvalidInput if it cannot be encoded."""
+        """Return the datatype and the array for `payload`.
+
+        `options` are the keyword arguments of encode_input() or encode_output(). Raise InvalidInput
+        if `payload` cannot be encoded.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -93,7 +122,11 @@ class InputCodec:
     def encode_input(cls, name: str, payload: Any, **options: Any) -> RequestInput:
         datatype, array = cls.encode(payload, **options)
         return RequestInput(
-            name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing")
+            name,
+            datatype,
+            data=array,
+            parameters={"content_type": cls.ContentType},
+            missing=options.get("missing"),
         )
 
     @classmethod
@@ -104,7 +137,11 @@ class InputCodec:
     def encode_output(cls, name: str, payload: Any, **options: Any) -> ResponseOutput:
         datatype, array = cls.encode(payload, **options)
         return ResponseOutput(
-            name, datatype, None, array, {"content_type": cls.ContentType}, options.get("missing")
+            name,
+            datatype,
+            data=array,
+            parameters={"content_type": cls.ContentType},
+            missing=options.get("missing"),
         )
 
     @classmethod
@@ -126,8 +163,11 @@ class RequestCodec:
         return isinstance(payload, cls.TypeHint)
 
     @classmethod
-    def encode(cls, payload: Any, make: Any, **options: Any) -> list[Any]:
-        """Return `payload` as tensors of the class `make`. Raise InvalidInput if it cannot be encoded."""
+    def encode(cls, payload: Any, tensor_class: Any, **options: Any) -> list[Any]:
+        """Return `payload` as tensors of `tensor_class`, which is RequestInput or ResponseOutput.
+
+        Raise InvalidInput if `payload` cannot be encoded.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -168,10 +208,12 @@ class FirstTensorCodec(RequestCodec):
         return cls.InputCodec.can_encode(payload)
 
     @classmethod
-    def encode(cls, payload: Any, make: Any, **options: Any) -> list[Any]:
+    def encode(cls, payload: Any, tensor_class: Any, **options: Any) -> list[Any]:
+        """Return one tensor. Its name is input-1 or output-1, because `payload` has none (C9)."""
         datatype, array = cls.InputCodec.encode(payload, **options)
-        name = f"{make.kind}-1"  # C9
-        return [make(name, datatype, data=array, parameters={"content_type": cls.ContentType})]
+        name = f"{tensor_class.kind}-1"
+        parameters = {"content_type": cls.ContentType}
+        return [tensor_class(name, datatype, data=array, parameters=parameters)]
 
     @classmethod
     def decode(cls, tensors: list[Any]) -> Any:
@@ -183,9 +225,11 @@ class FirstTensorCodec(RequestCodec):
 
 
 def decode_tensor(tensor: Tensor, default: Any) -> Any:
-    """Decode `tensor` with the codec of its own content type or, if it has none, with the codec `default` (C1).
+    """Decode `tensor` with the codec of its content type or, if it has none, with the codec
+    `default` (C1).
 
-    If it is invalid, raise InvalidInput with the name of the tensor.
+    Raise InvalidInput with the name of the tensor if the content type is unknown, or if the tensor
+    is invalid.
     """
     content_type = tensor.parameters.get("content_type")
     if content_type is None:
@@ -196,7 +240,8 @@ def decode_tensor(tensor: Tensor, default: Any) -> Any:
 def decode_as(tensor: Tensor, content_type: Any) -> Any:
     """Decode `tensor` with the codec of `content_type`.
 
-    If it is unknown, or if the tensor is invalid, raise InvalidInput with the name of the tensor.
+    Raise InvalidInput with the name of the tensor if the content type is unknown, or if the tensor
+    is invalid.
     """
     try:
         codec = find_input_codec(content_type)
@@ -206,6 +251,7 @@ def decode_as(tensor: Tensor, content_type: Any) -> Any:
 
 
 def _decode(tensor: Tensor, codec: Any) -> Any:
+    """Decode `tensor` with `codec`. Errors contain the name of the tensor."""
     try:
         if isinstance(tensor, RequestInput):
             return codec.decode_input(tensor)
@@ -217,7 +263,10 @@ def _decode(tensor: Tensor, codec: Any) -> Any:
 
 
 def decode_request(request: InferenceRequest, content_type: Any) -> Any:
-    """Decode `request` with the request codec of `content_type`. Raise InvalidInput if it is unknown or fails."""
+    """Decode `request` with the request codec of `content_type`.
+
+    Raise InvalidInput if the content type is unknown, or if the codec fails.
+    """
     codec = find_request_codec(content_type)
     try:
         return codec.decode_request(request)
@@ -236,13 +285,17 @@ def decoding_error(codec: Any, error: Exception) -> InvalidInput:
 
 
 def encoding_error(value: Any, content_type: str | None, error: Exception) -> ModelError:
-    """Return the error for a value of predict() whose codec raises `error`, which is not an InferenceError."""
+    """Return the error for a value of predict() whose codec raises `error`, which is not an
+    InferenceError.
+    """
     problem = f"cannot encode {type(value).__name__}"
     if content_type is not None:
         problem += f" with content type {content_type}"
     return ModelError(problem, got=f"{type(error).__name__}: {error}")
 
 
-def batch(array: np.ndarray) -> np.ndarray:
-    """Reshape `array` for a tensor: [N] to [N,1], and a scalar to [1] (C5)."""
-    return array.reshape(-1, 1) if array.ndim == 1 else np.atleast_1d(array)
+def to_tensor_shape(array: np.ndarray) -> np.ndarray:
+    """Return `array` with the shape of a tensor: [N] becomes [N,1], and a scalar [1] (C5)."""
+    if array.ndim == 1:
+        return array.reshape(-1, 1)
+    return np.atleast_1d(array)

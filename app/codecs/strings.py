@@ -10,9 +10,9 @@ import numpy as np
 from app.codecs.base import (
     FirstTensorCodec,
     InputCodec,
-    batch,
     register_input_codec,
     register_request_codec,
+    to_tensor_shape,
 )
 from app.protocol.datatypes import as_texts, bytes_array, object_array
 from app.protocol.errors import InvalidInput
@@ -21,13 +21,21 @@ from app.protocol.tensors import Tensor
 
 
 def as_list(payload: Any) -> list[Any]:
-    """Return the elements of a sequence, array or column. Return other values, such as a dict, as one element (C7)."""
+    """Return the elements of a sequence, iterator, array or pandas column.
+
+    Another value, such as a str or a dict, is a list of one element (C7).
+    """
     if isinstance(payload, np.ndarray):
         return payload.ravel().tolist()
     if isinstance(payload, str | bytes):
         return [payload]
+    if isinstance(payload, Sequence | Iterator):
+        return list(payload)
+
     is_column = hasattr(payload, "dtype") and isinstance(payload, Iterable)
-    return list(payload) if is_column or isinstance(payload, Sequence | Iterator) else [payload]
+    if is_column:
+        return list(payload)
+    return [payload]
 
 
 def text_list(elements: list[bytes | str | None]) -> list[str | None]:
@@ -39,23 +47,33 @@ def text_list(elements: list[bytes | str | None]) -> list[str | None]:
 
 
 def text_tensor(elements: list[Any], use_bytes: bool) -> tuple[str, np.ndarray]:
-    """Return BYTES and an array [N,1] of bytes, or of str if `use_bytes` is false."""
-    return "BYTES", batch(
-        bytes_array(object_array(elements)) if use_bytes else object_array(text_list(elements))
-    )
+    """Return the datatype BYTES and an array [N,1] of bytes, or of str if `use_bytes` is False."""
+    if not use_bytes:
+        return "BYTES", to_tensor_shape(object_array(text_list(elements)))
+    return "BYTES", to_tensor_shape(bytes_array(object_array(elements)))
 
 
 class TextCodec(InputCodec):
-    """Base class for codecs between BYTES tensors and lists with one value per element. TypeHint is the list type."""
+    """Base class for codecs between a BYTES tensor and a list with one value per element.
+
+    TypeHint is the type of the list, such as list[str].
+    """
 
     @classmethod
     def can_encode(cls, payload: Any) -> bool:
-        kinds = typing.get_args(cls.TypeHint) or (object,)
-        return isinstance(payload, list) and all(isinstance(each, kinds) for each in payload)
+        if not isinstance(payload, list):
+            return False
+        element_types = typing.get_args(cls.TypeHint)
+        if not element_types:  # `list`, which can have any elements
+            return True
+        return all(isinstance(element, element_types) for element in payload)
 
     @classmethod
     def elements(cls, tensor: Tensor) -> list[bytes | str | None]:
-        """Return the elements, with None for missing values. Raise InvalidInput if the datatype is not BYTES."""
+        """Return the elements, with None for missing values.
+
+        Raise InvalidInput if the datatype is not BYTES.
+        """
         if tensor.datatype != "BYTES":
             expected = f"BYTES for content type {cls.ContentType}"
             raise InvalidInput(subject="datatype", expected=expected, got=tensor.datatype)
@@ -63,7 +81,7 @@ class TextCodec(InputCodec):
 
     @classmethod
     def texts(cls, tensor: Tensor) -> list[str | None]:
-        """Return the elements of `tensor` as str."""
+        """Return the elements of `tensor` as str, with None for missing values."""
         return text_list(cls.elements(tensor))
 
 
@@ -101,33 +119,42 @@ class BytesCodec(TextCodec):
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        """Encode bytes, or the UTF-8 encoding of str."""
+        """Encode bytes, or the UTF-8 encoding of str.
+
+        The array contains bytes even if `use_bytes` is False: the JSON form of the tensor encodes
+        them as base64 text.
+        """
         array = bytes_array(object_array(as_list(payload)))
         if None in array.tolist():
             raise InvalidInput(
                 subject="data", expected=f"bytes or text for {cls.ContentType}", got="None"
             )
-        return "BYTES", batch(array)
+        return "BYTES", to_tensor_shape(array)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[bytes]:
-        return [
-            each if isinstance(each, bytes) else from_base64(each) for each in cls.elements(tensor)
-        ]
+        values = []
+        for element in cls.elements(tensor):
+            if isinstance(element, bytes):
+                values.append(element)
+            else:  # base64 text from JSON, or None, which from_base64() rejects
+                values.append(from_base64(element))
+        return values
 
 
 @register_input_codec
 class Base64Codec(BytesCodec):
-    """Lists of bytes, encoded as base64 text in every form."""
+    """Lists of bytes, encoded as base64 text in JSON and in binary form."""
 
     ContentType = "base64"
     REMEDY = 'send base64 text, or declare content_type="bytes" in METADATA for raw bytes'
 
     @classmethod
     def encode(cls, payload: Any, use_bytes: bool = True, **options: Any) -> tuple[str, np.ndarray]:
-        elements = super().encode(payload)[1].ravel().tolist()
-        return text_tensor([b64encode(each) for each in elements], use_bytes)
+        _, array = super().encode(payload)
+        texts = [b64encode(element) for element in array.ravel().tolist()]
+        return text_tensor(texts, use_bytes)
 
     @classmethod
     def decode(cls, tensor: Tensor) -> list[bytes]:
-        return [from_base64(each, cls.REMEDY) for each in cls.elements(tensor)]
+        return [from_base64(element, cls.REMEDY) for element in cls.elements(tensor)]

@@ -244,7 +244,7 @@ def _encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str 
     is_number = tensor.datatype != "BYTES"
     if is_number and value.dtype == object:
         return match_rank(plain_array(list(value)), shape), None
-    column = encode_column(value, missing=StringCodec)
+    column = encode_column(value, allow_null=True)
     if is_number and column.content_type == PandasJsonCodec.ContentType:
         raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}")
     return match_rank(column.array, shape), column.content_type

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.api import ConfigurationError, MetadataTensor, StringCodec
+from app.api import ConfigurationError, MetadataTensor
 from app.codecs.arrays import datatype_name
 from app.codecs.frames import encode_column
 from app.protocol.errors import join_names
@@ -68,7 +68,9 @@ def by_input(given: Any, schema: Schema) -> dict[str, Any] | None:
     """Return the model's saved input example by input, or None with a warning if it does not match the signature."""
     names = schema.input_names()  # numbers for unnamed inputs
     if isinstance(given, pd.DataFrame):
-        given = {name: encode_column(column, StringCodec).array for name, column in given.items()}
+        given = {
+            name: encode_column(column, allow_null=True).array for name, column in given.items()
+        }
     elif isinstance(given, np.ndarray):
         given = {names[0]: given}
     if not isinstance(given, dict) or given.keys() != set(names):

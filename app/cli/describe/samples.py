@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from app.cli.describe.predict_code import is_column
-from app.codecs import StringCodec
 from app.codecs.frames import MOMENT, NO_TIME, EncodedColumn, encode_array, encode_column
 from app.protocol.errors import InvalidInput
 from app.protocol.messages import InferenceRequest
@@ -121,7 +120,7 @@ def _encode_table(
         frame = frame[model_columns]
     tensors = []
     for name, series in frame.items():
-        column = encode_column(series, missing=StringCodec)
+        column = encode_column(series, allow_null=True)
         tensors.append(_to_tensor(str(name), column))
     return tensors
 
