@@ -9,8 +9,12 @@ from pathlib import Path
 
 from app.protocol.errors import ConfigurationError, Unauthenticated
 
-# Visible ASCII, which headers support. The minimum length prevents guessing: 16 hexadecimal digits are 64 bits.
-KEY = re.compile(rb"[!-~]{16,1024}")
+# Visible ASCII, which headers support. The minimum length prevents guessing: 16 hexadecimal digits
+# are 64 bits.
+_KEY = re.compile(rb"[!-~]{16,1024}")
+_EXPECTED_KEYS = (
+    "Expected keys of 16 to 1024 visible ASCII characters, one per line. Run openssl rand -hex 32."
+)
 
 
 class ApiKeys:
@@ -20,44 +24,79 @@ class ApiKeys:
         self._digests = [sha256(key).digest() for key in set(keys)]
 
     def check(self, authorization: str | None, api_key: str | None) -> None:
-        """Raise Unauthenticated unless the `Authorization` or the `x-api-key` header contains a valid key."""
-        shown = [] if api_key is None else [api_key.strip()]
+        """Raise Unauthenticated unless a request has a valid key.
+
+        The arguments are the values of its headers `Authorization` and `x-api-key`, or None.
+        """
+        keys = []
+        if api_key is not None:
+            keys.append(api_key.strip())
         if authorization is not None:
-            scheme, _, token = authorization.partition(" ")
-            shown.append(
-                {"bearer": token.strip(), "basic": password(token.strip())}.get(scheme.lower(), "")
-            )
-        if not shown:
+            keys.append(_key_in_authorization(authorization))
+        if not keys:
             raise Unauthenticated(
                 "missing API key", remedy="send Authorization: Bearer KEY, or x-api-key: KEY"
             )
-        digests = [sha256(each.encode(errors="replace")).digest() for each in shown]
-        # Unlike any(), sum() compares all keys, so that the duration does not reveal which key matches.
-        if not sum(hmac.compare_digest(own, sent) for own in self._digests for sent in digests):
+
+        # The loops do not end at a match, so that their duration does not reveal which key matches.
+        is_valid = False
+        for key in keys:
+            digest = sha256(key.encode(errors="replace")).digest()
+            for valid_digest in self._digests:
+                is_valid |= hmac.compare_digest(valid_digest, digest)
+        if not is_valid:
             raise Unauthenticated("Invalid API key.")
 
 
-def password(token: str) -> str:
-    """Return the password of HTTP Basic authentication, which browsers use. The user name is ignored."""
+def _key_in_authorization(header: str) -> str:
+    """Return the token of HTTP Bearer authentication, or the password of HTTP Basic authentication.
+
+    For other schemes, return "", which is not a valid key.
+    """
+    scheme, _, credentials = header.partition(" ")
+    scheme = scheme.lower()
+    credentials = credentials.strip()
+    if scheme == "bearer":
+        return credentials
+    if scheme == "basic":
+        return _password(credentials)
+    return ""
+
+
+def _password(credentials: str) -> str:
+    """Return the password of HTTP Basic authentication, which browsers use.
+
+    The user name is ignored. Return "" if the credentials are not base64 text.
+    """
     try:
-        return b64decode(token, validate=True).decode().partition(":")[2]
+        user_and_password = b64decode(credentials, validate=True).decode()
     except ValueError:
         return ""
+    _, _, password = user_and_password.partition(":")
+    return password
 
 
 def read_keys(path: Path) -> ApiKeys:
     """Read the keys from a file, one per line. Skip blank lines and comments (#).
 
-    Raise ConfigurationError if the file has no key or an invalid key. The message does not contain the key.
+    Raise ConfigurationError if the file has no key or an invalid key. The message does not contain
+    the key.
     """
-    lines = enumerate(map(bytes.strip, path.read_bytes().splitlines()), 1)
-    keys = {number: line for number, line in lines if line and not line.startswith(b"#")}
-    invalid = [
-        f"invalid key in line {number}" for number, key in keys.items() if not KEY.fullmatch(key)
-    ]
-    if invalid or not keys:
-        expected = "Expected keys of 16 to 1024 visible ASCII characters, one per line. Run openssl rand -hex 32."
+    keys = []
+    problems = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        key = line.strip()
+        if not key or key.startswith(b"#"):
+            continue
+        if _KEY.fullmatch(key):
+            keys.append(key)
+        else:
+            problems.append(f"invalid key in line {number}")
+    if not keys and not problems:
+        problems.append("no keys")
+
+    if problems:
         raise ConfigurationError(
-            f"API_KEYS_FILE={str(path)!r}: {', '.join(invalid) or 'no keys'}. {expected}"
+            f"API_KEYS_FILE={str(path)!r}: {', '.join(problems)}. {_EXPECTED_KEYS}"
         )
-    return ApiKeys(keys.values())
+    return ApiKeys(keys)

@@ -6,56 +6,87 @@ import os
 import resource
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 CGROUP = Path("/sys/fs/cgroup")
 # By default, numeric libraries start one thread per CPU core of the machine in each worker.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# Parameters of glibc's mallopt() (malloc.h), by the environment variables for the same parameters.
-ALLOCATOR = {
-    "MALLOC_TRIM_THRESHOLD_": (-1, 2**26),
-    "MALLOC_TOP_PAD_": (-2, 2**20),
-    "MALLOC_MMAP_THRESHOLD_": (-3, 2**25),  # the maximum
-    "MALLOC_ARENA_MAX": (-8, 1),
-}
 
-# Open files of a process that are not connections. REST and gRPC each get half of the remaining files.
+# Open files of a process that are not connections. REST and gRPC each get half of the others.
 OWN_FILES = 128
 MAX_CONNECTIONS = 2**14
 # The limit to set if the hard limit is infinite, as on macOS.
 OPEN_MAX = 10_240
 
 
+class _MallocParameter(NamedTuple):
+    """A parameter of glibc's malloc.
+
+    - variable: the environment variable with which a user can set it.
+    - number: its number in malloc.h, for mallopt().
+    - value: the value for this service.
+    """
+
+    variable: str
+    number: int
+    value: int
+
+
+_MALLOC_PARAMETERS = (
+    _MallocParameter("MALLOC_TRIM_THRESHOLD_", number=-1, value=64 * 2**20),
+    _MallocParameter("MALLOC_TOP_PAD_", number=-2, value=2**20),
+    _MallocParameter("MALLOC_MMAP_THRESHOLD_", number=-3, value=32 * 2**20),  # the maximum
+    _MallocParameter("MALLOC_ARENA_MAX", number=-8, value=1),
+)
+
+
 def usable_cores(cgroup: Path = CGROUP) -> int:
-    """Return the number of CPU cores that this process can use according to its affinity and its cgroup."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min(cores, int(cpu_limit(cgroup) or cores)))
+    """Return the number of CPU cores that this process can use: at least 1.
+
+    Its affinity and the CPU limit of its cgroup determine the number.
+    """
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    limit = _cpu_limit(cgroup)
+    if limit:
+        cores = min(cores, int(limit))
+    return max(1, cores)
 
 
-def cpu_limit(cgroup: Path) -> float | None:
-    """Return the CPU limit of the cgroup (version 2) in cores, or None."""
+def _cpu_limit(cgroup: Path) -> float | None:
+    """Return the CPU limit of the cgroup (version 2) in cores, or None if there is none."""
     try:
-        granted, period = (cgroup / "cpu.max").read_text().split()
-        return float(granted) / float(period)
-    except (OSError, ValueError):  # "max" is not a number
+        microseconds, period = (cgroup / "cpu.max").read_text().split()
+        return float(microseconds) / float(period)
+    except (OSError, ValueError):  # no such file, or "max", which is not a number
         return None
 
 
 def limit_library_threads(workers: int) -> None:
-    """Limit the threads of numeric libraries to the worker's share of the cores. Call this before importing NumPy."""
+    """Limit the threads of numeric libraries to the worker's share of the cores.
+
+    Call this before importing NumPy.
+    """
+    threads = max(1, usable_cores() // workers)
     for variable in THREAD_VARIABLES:
-        os.environ.setdefault(variable, str(max(1, usable_cores() // workers)))
+        os.environ.setdefault(variable, str(threads))
 
 
 def configure_malloc() -> None:
-    """Let glibc's malloc keep up to 64 MiB of free memory, unless the environment variables are set.
+    """Let glibc's malloc keep up to 64 MiB of free memory, unless the environment variables are
+    set.
 
-    By default, malloc maps and unmaps memory for each body of a megabyte. Blocks over 32 MiB are still unmapped.
+    By default, malloc maps and unmaps memory for each body of a megabyte. Blocks over 32 MiB are
+    still unmapped.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for variable, (parameter, value) in ALLOCATOR.items():
-        if mallopt and variable not in os.environ:
-            mallopt(parameter, value)
+    if mallopt is None:  # another C library
+        return
+    for parameter in _MALLOC_PARAMETERS:
+        if parameter.variable not in os.environ:
+            mallopt(parameter.number, parameter.value)
 
 
 def freeze_objects() -> None:
@@ -70,14 +101,22 @@ def freeze_objects() -> None:
 
 def release_free_memory() -> None:
     """Return free memory to the system, such as temporary memory of load()."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def raise_file_limit() -> int:
-    """Raise the limit for open files to the hard limit. Return the maximum number of REST connections per worker."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = max(soft, OPEN_MAX) if hard == resource.RLIM_INFINITY else hard
+    """Raise the limit for open files to the hard limit.
+
+    Return the maximum number of REST connections per worker, which is also that of gRPC.
+    """
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = hard_limit
+    if hard_limit == resource.RLIM_INFINITY:
+        limit = max(soft_limit, OPEN_MAX)
     with suppress(OSError, ValueError):  # above the system's limit
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    return max(1, min(MAX_CONNECTIONS, (files - OWN_FILES) // 2))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
+
+    connections = (limit - OWN_FILES) // 2
+    return max(1, min(MAX_CONNECTIONS, connections))

@@ -7,20 +7,23 @@ from app.protocol.errors import ConfigurationError
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Return the TLS context for REST. It requires TLS 1.2 or later, and client certificates if `client_ca` is set.
+    """Return the TLS context for REST.
 
-    Raise ConfigurationError with the name of the setting if a file is invalid.
+    It requires TLS 1.2 or later, and client certificates if `client_ca` is set. Raise
+    ConfigurationError with the name of the setting if a file is invalid.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key, password="")  # prevents a prompt in the terminal # nosec B106
+        # For a key with a passphrase, this password causes an error instead of a prompt.
+        context.load_cert_chain(cert, key, password="")  # nosec B106
     except ssl.SSLError as error:
-        problem = f"{error}. Expected a certificate chain and its private key in PEM, without a passphrase."
         raise ConfigurationError(
-            f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {problem}"
+            f"TLS_CERT_FILE={str(cert)!r}, TLS_KEY_FILE={str(key)!r}: {error}."
+            " Expected a certificate chain and its private key in PEM, without a passphrase."
         ) from None
-    if client_ca:
+
+    if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(client_ca)
