@@ -2,16 +2,18 @@
 
 encode_column() selects the datatype and the content type by the dtype of the column:
 
-| Column                                | Datatype        | Content type         |
-|---------------------------------------|-----------------|----------------------|
-| NumPy's numbers and booleans          | that of NumPy   | none                 |
-| nullable numbers, values missing      | FP*             | none, missing is NaN |
-| nullable booleans, values missing     | BYTES           | `pd_json`            |
-| integers above 2**53, values missing  | BYTES           | `pd_json`            |
-| datetimes and dates                   | BYTES           | `datetime`           |
-| objects: only bytes                   | BYTES           | none                 |
-| objects: only str                     | BYTES           | `str`                |
-| other objects                         | BYTES           | `pd_json`            |
+| Column                                   | Datatype                 | Content type |
+|------------------------------------------|--------------------------|--------------|
+| numbers and booleans                     | by the dtype             | none         |
+| numbers with missing values              | FP*, missing is NaN      | none         |
+| booleans with missing values             | BYTES                    | `pd_json`    |
+| integers above 2**53 with missing values | BYTES                    | `pd_json`    |
+| datetimes and dates                      | BYTES                    | `datetime`   |
+| bytes                                    | BYTES                    | none         |
+| text                                     | BYTES                    | `str`        |
+| text with missing values                 | BYTES                    | `pd_json`    |
+| bytes with missing values                | rejected                 |              |
+| other objects                            | BYTES                    | `pd_json`    |
 
 Categorical and sparse columns are encoded like columns of their values. PandasCodec.decode()
 restores the values of each column, as C6 requires.
@@ -150,9 +152,10 @@ class EncodedColumn(NamedTuple):
 def encode_column(series: pd.Series, allow_null: bool = False) -> EncodedColumn:
     """Encode a Series, an Index or a pandas array.
 
-    Text with missing values is encoded as JSON, which all forms of a tensor can carry. If
-    `allow_null` is True, it stays text, and its missing values are null, which only the JSON form
-    can carry (R12). Raise InvalidInput if the encoding would change a value.
+    Text with missing values is encoded as JSON, which all forms of a tensor can carry, and bytes
+    with missing values are rejected. If `allow_null` is True, the elements stay text or bytes, and
+    missing values are null, which only the JSON form can carry (R12). Raise InvalidInput if the
+    encoding would change a value.
     """
     import pandas as pd
 
@@ -163,9 +166,10 @@ def encode_column(series: pd.Series, allow_null: bool = False) -> EncodedColumn:
         return encode_column(_without_categories(series), allow_null)
     if isinstance(dtype, pd.SparseDtype):
         return encode_column(series.sparse.to_dense(), allow_null)
-    if dtype.kind == "M":
+    if dtype.kind == "M":  # datetimes, with or without a time zone
         return encode_moments(column_values(series))
-    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+    is_object = dtype.kind == "O"
+    if isinstance(dtype, np.dtype) and not is_object:
         return encode_array(series.to_numpy())
     if dtype.kind in _NUMBER_KINDS:
         return _encode_nullable(series)
@@ -198,6 +202,7 @@ def encode_moments(moments: list[Any]) -> EncodedColumn:
 
 
 def _encode_elements(elements: list[Any], codec: type[TextCodec], **options: Any) -> EncodedColumn:
+    """Encode each element with `codec`. `options` are those of its encode()."""
     datatype, array = codec.encode(elements, **options)
     return EncodedColumn(datatype, array.reshape(-1), codec.ContentType)
 
