@@ -1,8 +1,9 @@
-"""Complete a new project: select and move files, name the model, and record the commit of the template.
+"""Complete a new project: select and move files, name the model, and record the commit of the
+template.
 
-cookiecutter renders the answers into all other files. It copies app/ and some pages without rendering them, because the
-template shares them with its root. So this hook writes the model's name into METADATA. It also changes the links to pages
-that a project does not have.
+cookiecutter renders the answers into all other files. It copies app/ and some pages without
+rendering them, because the template shares them with its root. So this hook writes the model's name
+into METADATA. It also changes the links to pages that a project does not have.
 """
 
 import ast
@@ -18,56 +19,74 @@ from functools import partial
 from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
-# URLs of a template on GitHub, in the common formats.
-GITHUB = re.compile(
+# URLs of a template on GitHub, in the common formats. The group is OWNER/NAME.
+GITHUB_URL = re.compile(
     r"(?:gh:|(?:https://|ssh://git@|git@)github\.com[:/])([\w.-]+/[\w.-]+?)(?:\.git)?/?"
 )
-# A link to another page: text, path and heading.
-LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
+# A link to another page. The groups are the text, the path and the heading.
+PAGE_LINK = re.compile(r"\[([^\]]*)\]\(([^):#\s]+\.md)(#[^)]*)?\)")
 # Paths in a project for the files of an example.
-PLACES = {
+EXAMPLE_PATHS = {
     "predict.py": "app/predict.py",
     "signature.py": "app/signature.py",
     "test_predict.py": "tests/test_predict.py",
     "model": "model",
 }
 # Files of an example that README.md, setup.cfg and deploy/requirements.txt include.
-RENDERED = ["calls.md", "requirements.txt", "lock.txt"]
+INCLUDED_FILES = ["calls.md", "requirements.txt", "lock.txt"]
+
+
+def main() -> None:
+    check_links()
+    check_slug()
+    template = find_template()
+    remove_ignored_files(template)
+    Path("version.py").replace("app/version.py")  # app/ is copied without rendering
+    choose_framework()
+    choose_parts()
+    name_model()
+    link_docs()
+    record_template(template)
+    print_next_steps()
 
 
 def check_links() -> None:
-    """Exit if the template was unzipped or cloned with core.symlinks=false. Its links are then text files."""
+    """Exit if the template has lost its symbolic links, which are then text files."""
     if not Path("app").is_dir():
         sys.exit(
-            "This copy of the template has lost its symbolic links (a zip download, or git's core.symlinks=false). "
-            "Pass the repository's URL to cookiecutter, or clone it with git."
+            "This copy of the template has lost its symbolic links (a zip download, or git's"
+            " core.symlinks=false). Pass the repository's URL to cookiecutter, or clone it with"
+            " git."
         )
 
 
 def check_slug() -> None:
-    """Exit if the project has the name of a framework or of a package that it needs: it would replace this package.
+    """Exit if the project has the name of a framework or of a package that it needs, because it
+    would replace this package.
 
-    The packages of every framework count, because the owner can change the framework later. So call this before
-    choose_framework(), which removes the lock files of the other frameworks.
+    The packages of every framework count, because the owner can change the framework later. So call
+    this before choose_framework(), which removes the lock files of the other frameworks.
     """
+    requirements = []
     locks = [*Path("examples").glob("*/lock.txt"), *Path("deploy").glob("requirements*.txt")]
-    requirements = [
-        line for lock in locks for line in lock.read_text(encoding="utf-8").splitlines()
-    ]
+    for lock in locks:
+        requirements += lock.read_text(encoding="utf-8").splitlines()
     setup = configparser.RawConfigParser()
     setup.read("setup.cfg", encoding="utf-8")
     for extra in setup["options.extras_require"].values():
         requirements += extra.splitlines()
 
-    packages = {path.name for path in Path("examples").iterdir()}
+    packages = {directory.name for directory in Path("examples").iterdir()}
     for requirement in requirements:
         name = re.match(r"[\w.-]+", requirement)
         if name:
             packages.add(normalize(name[0]))
-    if normalize(ANSWERS["project_slug"]) in packages:
+
+    slug = ANSWERS["project_slug"]
+    if normalize(slug) in packages:
         sys.exit(
-            "Invalid project_slug. Expected a name that is not a framework or a package that the project needs, "
-            f"got {ANSWERS['project_slug']!r}."
+            "Invalid project_slug. Expected a name that is not a framework or a package that the"
+            f" project needs, got {slug!r}."
         )
 
 
@@ -76,43 +95,69 @@ def normalize(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def sweep(template: Path | None) -> None:
-    """Remove files that match .gitignore, such as caches, which cookiecutter copied from a checkout of the template.
+def find_template() -> Path | None:
+    """Return the absolute path of the template, or None if it is unknown.
 
-    Other files with such names are kept: with `cookiecutter -f`, the project can contain the owner's keys and caches.
+    `_repo_dir` can be relative to the directory in which the user ran cookiecutter. A hook does not
+    know that directory, so it tries two: $PWD, which the shell sets, and the output directory,
+    which is the same one by default.
+    """
+    if "_repo_dir" not in ANSWERS:
+        return None
+    for start in (os.environ.get("PWD", ""), ANSWERS["_output_dir"]):
+        directory = Path(start, ANSWERS["_repo_dir"])
+        if (directory / "cookiecutter.json").exists():
+            return directory.resolve()
+    return None
+
+
+def remove_ignored_files(template: Path | None) -> None:
+    """Remove files that match .gitignore, such as caches, which cookiecutter copied from a checkout
+    of the template.
+
+    Other files with such names are kept: with `cookiecutter -f`, the project can contain the
+    owner's keys and caches.
     """
     if template is None:
         return
-    (source,) = template.glob("{*}")
+    (source,) = template.glob("{*}")  # the directory with cookiecutter's tag in its name
     patterns = [line.strip("/") for line in Path(".gitignore").read_text().splitlines()]
 
-    def is_ignored(name: str) -> bool:
-        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-
     # From the bottom up, so that the directories of removed files are empty.
-    for directory, _, files in os.walk(source, topdown=False, followlinks=True):
+    for directory, _, names in os.walk(source, topdown=False, followlinks=True):
         copy = Path(directory).relative_to(source)
-        is_in_ignored_directory = any(map(is_ignored, copy.parts))
-        for file in files:
-            if is_in_ignored_directory or is_ignored(file):
-                (copy / file).unlink(missing_ok=True)
-        if is_in_ignored_directory and copy.is_dir() and not any(copy.iterdir()):
+        for name in names:
+            if is_ignored(copy / name, patterns):
+                (copy / name).unlink(missing_ok=True)
+        if is_ignored(copy, patterns) and copy.is_dir() and not any(copy.iterdir()):
             copy.rmdir()
 
 
+def is_ignored(path: Path, patterns: list[str]) -> bool:
+    """Return True if the name of the path, or of a directory above it, matches a pattern."""
+    for name in path.parts:
+        for pattern in patterns:
+            if fnmatch.fnmatch(name, pattern):
+                return True
+    return False
+
+
 def choose_framework() -> None:
-    """Replace the default model with the example of the chosen framework, and remove the other examples."""
+    """Replace the default model with the example of the chosen framework, and remove the other
+    examples.
+    """
     example = Path("examples", ANSWERS["framework"])
     for directory in Path("examples").iterdir():
         if directory != example:
             shutil.rmtree(directory)
-    for name in RENDERED:
+    for name in INCLUDED_FILES:
         (example / name).unlink(missing_ok=True)
+
     if (example / "model").exists():
         shutil.rmtree("model")
-    for name, place in PLACES.items():
+    for name, path in EXAMPLE_PATHS.items():
         if (example / name).exists():
-            (example / name).replace(place)
+            (example / name).replace(path)
 
 
 def choose_parts() -> None:
@@ -127,47 +172,91 @@ def choose_parts() -> None:
     Path("app/server/README.md").unlink()  # for the developers of the server
 
 
-def name_model(path: Path = Path("app/predict.py")) -> None:
-    """Write the model's name and version into METADATA, because cookiecutter copies app/ without rendering."""
-    code = path.read_bytes()
-    call = next(
-        node.value
-        for node in ast.parse(code).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "METADATA"
-    )
-    answers = {"name": ANSWERS["model_name"], "version": ANSWERS["model_version"]}
-    values = {word.arg: word.value for word in call.keywords if word.arg in answers}
+def name_model() -> None:
+    """Write the model's name and version into METADATA of app/predict.py.
 
+    cookiecutter copies app/ without rendering. So replace the two values by their positions in the
+    syntax tree.
+    """
+    path = Path("app/predict.py")
+    code = path.read_bytes()
     lines = code.splitlines(keepends=True)
+    answers = {"name": ANSWERS["model_name"], "version": ANSWERS["model_version"]}
+
     # From the last value to the first, because a new value moves those that follow it on its line.
-    for name, value in sorted(values.items(), key=lambda item: position(item[1]), reverse=True):
-        row, column = position(value)
-        line = lines[row]
-        lines[row] = (
-            line[:column] + json.dumps(answers[name]).encode() + line[value.end_col_offset :]
-        )
+    metadata = find_metadata(code)
+    for argument in reversed(metadata.keywords):
+        if argument.arg not in answers:
+            continue
+        value = argument.value
+        line = lines[value.lineno - 1]
+        before = line[: value.col_offset]
+        after = line[value.end_col_offset :]
+        answer = json.dumps(answers[argument.arg])
+        lines[value.lineno - 1] = before + answer.encode() + after
     path.write_bytes(b"".join(lines))
 
 
-def position(value: ast.expr) -> tuple[int, int]:
-    """Return the index of the line in which a value begins, and the index of its first byte there."""
-    return value.lineno - 1, value.col_offset
+def find_metadata(code: bytes) -> ast.Call:
+    """Return the call whose result is assigned to METADATA: `METADATA = ModelMetadata(...)`."""
+    for statement in ast.parse(code).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "METADATA":
+            return statement.value
+    raise LookupError("METADATA")
+
+
+def link_docs() -> None:
+    """Point links to pages that only the template has to docs_url(). If it is empty, remove the
+    links.
+    """
+    url = docs_url()
+    pages = [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        text = PAGE_LINK.sub(partial(project_link, page=page, url=url), text)
+        page.write_text(text, encoding="utf-8")
+
+
+def docs_url() -> str:
+    """Return the URL of the template's documentation: the answer, or its URL on GitHub, or "" if
+    both are unknown.
+    """
+    if ANSWERS["docs_url"]:
+        return ANSWERS["docs_url"].rstrip("/")
+    github_url = GITHUB_URL.fullmatch(ANSWERS.get("_template", ""))
+    if github_url is None:
+        return ""
+    return f"https://github.com/{github_url[1]}/blob/HEAD/docs"
+
+
+def project_link(link: re.Match[str], page: Path, url: str) -> str:
+    """Return a link of `page` unchanged, unless it leads to a page that the project does not have.
+
+    Then, return a link to the same page below `url` or, if `url` is empty, the text of the link.
+    """
+    text, path, heading = link.groups(default="")
+    docs = Path("docs").resolve()
+    target = (page.parent / path).resolve()
+    if target.exists() or not target.is_relative_to(docs):
+        return link[0]
+    if not url:
+        return text
+    return f"[{text}]({url}/{target.relative_to(docs).as_posix()}{heading})"
 
 
 def record_template(template: Path | None) -> None:
-    """Write the template's source and commit to .cruft.json, for `cruft update` and `make conformance`.
+    """Write the template's source and commit to .cruft.json, for `cruft update` and `make
+    conformance`.
 
-    cruft writes this file itself, after this hook. It does not pass `_repo_dir`.
+    cruft writes this file itself, after this hook. It does not pass `_repo_dir`, so that `template`
+    is None.
     """
     if template is None or not (template / ".git").exists() or not shutil.which("git"):
         return
     commit = git(template, "rev-parse", "HEAD")
     if not commit:
         return
-    url = ""
-    if ANSWERS["_repo_dir"] != ANSWERS["_template"]:  # a clone that cookiecutter has made
-        url = git(template, "config", "remote.origin.url")
-    source = re.sub(r"^(https?://)[^/@]*@", r"\1", url) or str(template)  # without a password
+    source = template_source(template)
 
     answers = {name: answer for name, answer in ANSWERS.items() if not name.startswith("_")}
     record = {
@@ -181,52 +270,27 @@ def record_template(template: Path | None) -> None:
     Path(".cruft.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def find_template() -> Path | None:
-    """Return the absolute path of the template, or None if it is unknown.
+def template_source(template: Path) -> str:
+    """Return the URL from which cookiecutter has cloned the template, without a password.
 
-    `_repo_dir` can be relative to the directory in which the user ran cookiecutter. A hook does not know that directory,
-    so it tries two: $PWD, which the shell sets, and the output directory, which is the same one by default.
+    If the template is a directory of the user, or has no URL, return its path.
     """
-    if "_repo_dir" not in ANSWERS:
-        return None
-    for start in (os.environ.get("PWD", ""), ANSWERS["_output_dir"]):
-        directory = Path(start, ANSWERS["_repo_dir"])
-        if (directory / "cookiecutter.json").exists():
-            return directory.resolve()
-    return None
+    is_clone = ANSWERS["_repo_dir"] != ANSWERS["_template"]
+    if not is_clone:
+        return str(template)
+    url = git(template, "config", "remote.origin.url")
+    return re.sub(r"^(https?://)[^/@]*@", r"\1", url) or str(template)
 
 
 def git(directory: Path, *arguments: str) -> str:
     """Return the output of a git command, or "" if it fails."""
     command = ["git", "-C", str(directory), *arguments]
-    done = subprocess.run(  # nosec B603 - no shell, and the arguments are ours
+    process = subprocess.run(  # nosec B603 - no shell, and the arguments are ours
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def docs_url() -> str:
-    """Return the URL of the template's documentation: the answer, or its URL on GitHub, or "" if both are unknown."""
-    on_github = GITHUB.fullmatch(ANSWERS.get("_template", ""))
-    default = f"https://github.com/{on_github[1]}/blob/HEAD/docs" if on_github else ""
-    return ANSWERS["docs_url"].rstrip("/") or default
-
-
-def link_docs() -> None:
-    """Point links to pages that only the template has to docs_url(). If it is empty, remove the links."""
-    docs, url = Path("docs").resolve(), docs_url()
-
-    def replace(page: Path, link: re.Match[str]) -> str:
-        text, target = link[1], (page.parent / link[2]).resolve()
-        if target.exists() or not target.is_relative_to(docs):
-            return link[0]
-        return (
-            f"[{text}]({url}/{target.relative_to(docs).as_posix()}{link[3] or ''})" if url else text
-        )
-
-    for page in [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]:
-        text = page.read_text(encoding="utf-8")
-        page.write_text(LINK.sub(partial(replace, page), text), encoding="utf-8")
+    if process.returncode != 0:
+        return ""
+    return process.stdout.strip()
 
 
 def print_next_steps() -> None:
@@ -239,14 +303,5 @@ def print_next_steps() -> None:
     )
 
 
-check_links()
-check_slug()
-template = find_template()
-sweep(template)
-Path("version.py").replace("app/version.py")  # app/ is copied without rendering
-choose_framework()
-choose_parts()
-name_model()
-link_docs()
-record_template(template)
-print_next_steps()
+if __name__ == "__main__":
+    main()
