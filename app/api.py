@@ -1,4 +1,7 @@
-"""Public API for predict.py and custom.py. Other modules of app/ can change with each version."""
+"""The names of the service for predict.py and custom.py.
+
+A new version of the template keeps these names. It can change all other names of app/.
+"""
 
 from pathlib import Path
 

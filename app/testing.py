@@ -43,11 +43,12 @@ Infer = Callable[..., dict[str, Any]]
 def serve(
     module: Any = None, settings: Settings | None = None, forms: Sequence[str] = FORMS
 ) -> Iterator[Infer]:
-    """Serve `module` (default: app/predict.py). Yield a function that sends a request in all `forms`.
+    """Serve `module` (default: app/predict.py), and yield a function that sends requests.
 
-    `infer(name=value, ...)` accepts nested lists, arrays, or values of the input's content type.
-    `infer(frame)` accepts a DataFrame, and `infer(request)` an InferenceRequest. It returns the
-    outputs by name. Omit "json" if JSON cannot represent the tensors.
+    The function, here `infer`, sends each request in all `forms`. Omit "json" if JSON cannot
+    represent the tensors. `infer(name=value, ...)` accepts nested lists, arrays, or values of the
+    input's content type. `infer(frame)` accepts a DataFrame, and `infer(request)` an
+    InferenceRequest. It returns the outputs by name.
 
     `infer` raises InvalidInput if the service rejects the request, InferenceError if the request
     fails, and AssertionError if the results of two forms differ.

@@ -169,7 +169,6 @@ def choose_parts() -> None:
     if ANSWERS["license"] != "none":
         Path("licenses", ANSWERS["license"]).replace("LICENSE")
     shutil.rmtree("licenses")
-    Path("app/server/README.md").unlink()  # for the developers of the server
 
 
 def name_model() -> None:
@@ -206,8 +205,8 @@ def find_metadata(code: bytes) -> ast.Call:
 
 
 def link_docs() -> None:
-    """Point links to pages that only the template has to docs_url(). If it is empty, remove the
-    links.
+    """Point links to pages that only the template has to docs_url(). If it is empty, name the
+    pages.
     """
     url = docs_url()
     pages = [Path("README.md"), *Path("docs").glob("*.md"), *Path("deploy").rglob("*.md")]
@@ -232,16 +231,18 @@ def docs_url() -> str:
 def project_link(link: re.Match[str], page: Path, url: str) -> str:
     """Return a link of `page` unchanged, unless it leads to a page that the project does not have.
 
-    Then, return a link to the same page below `url` or, if `url` is empty, the text of the link.
+    Then, return a link to the same page below `url` or, if `url` is empty, the text of the link and
+    the path of the page in the template.
     """
     text, path, heading = link.groups(default="")
     docs = Path("docs").resolve()
     target = (page.parent / path).resolve()
     if target.exists() or not target.is_relative_to(docs):
         return link[0]
+    name = target.relative_to(docs).as_posix()
     if not url:
-        return text
-    return f"[{text}]({url}/{target.relative_to(docs).as_posix()}{heading})"
+        return f"{text} (`docs/{name}` in the template)"
+    return f"[{text}]({url}/{name}{heading})"
 
 
 def record_template(template: Path | None) -> None:

@@ -40,7 +40,15 @@ TEMPLATE_ONLY = {
     "hooks",
     SLUG,
 }
-PAGES = {"docs/predict.md", "docs/configuration.md", "docs/command-line.md", "docs/deployment.md"}
+PAGES = {
+    "docs/architecture.md",
+    "docs/command-line.md",
+    "docs/configuration.md",
+    "docs/deployment.md",
+    "docs/monitoring.md",
+    "docs/predict.md",
+    "docs/protocol.md",
+}
 TEMPLATE_ONLY_BELOW = {
     "tests/conformance",
     "tests/fuzz",
@@ -57,7 +65,6 @@ TEMPLATE_ONLY_BELOW = {
 }
 TEMPLATE_ONLY_FILES = {
     ".github/workflows/slow.yml",
-    "app/server/README.md",
     "examples/numpy/calls.md",
     "examples/numpy/lock.txt",
     "tests/__init__.py",
