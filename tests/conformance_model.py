@@ -78,7 +78,10 @@ def predict(
 ):
     inputs = locals()
     if fail_in is not None and len(fail_in):
-        raise ValueError(fail_in[0].decode())
+        message = fail_in[0]
+        if isinstance(message, bytes):  # otherwise, it is str, because the client sent this type
+            message = message.decode()
+        raise ValueError(message)
     if delay_in is not None and len(delay_in):
         time.sleep(float(delay_in[0]))
 
