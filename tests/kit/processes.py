@@ -27,8 +27,8 @@ READY_SECONDS = 180
 STOP_SECONDS = 180
 WAIT_SECONDS = 180
 
-# UDP sockets that reserve ports for this process, from the oldest to the newest, see free_ports(). By the time that
-# the oldest one is closed, its service has opened the port itself.
+# UDP sockets that reserve ports for this process, from the oldest to the newest, see free_ports().
+# By the time that the oldest one is closed, its service has opened the port itself.
 MAX_RESERVATIONS = 64
 reservations: deque[socket.socket] = deque()
 
@@ -60,33 +60,40 @@ class Running:
         return grpc.insecure_channel(self.grpc_address, [("grpc.use_local_subchannel_pool", 1)])
 
     def log(self) -> str:
-        """Return the complete lines that the service has written so far, or all lines if it has ended."""
+        """Return the complete lines that the service has written so far, or all if it has ended."""
         if not self.output.exists():
             return self.last_words
+
         text = self.output.read_text(errors="replace")
-        return text[: text.rfind("\n") + 1]
+        end_of_last_line = text.rfind("\n") + 1
+        return text[:end_of_last_line]
 
     def ready(self) -> bool:
         """Return true if GET /v2/health/ready returns 200 now."""
         return self.get("/v2/health/ready") is not None
 
     def workers_ready(self) -> int:
-        """Return the number of ready workers from the metrics."""
+        """Return the number of ready workers from the metrics, or 0 without this metric."""
         metrics = self.get("/metrics") or b""
         sample = re.search(rb"^inference_workers_ready (\d+)", metrics, re.MULTILINE)
-        return int(sample[1]) if sample else 0
+        if sample is None:
+            return 0
+        return int(sample[1])
 
     def ready_count(self) -> int:
         """Return the number of workers that have ever been ready, from the log."""
-        return len(re.findall(r"Worker \d+ is ready", self.log()))
+        messages = re.findall(r"Worker \d+ is ready", self.log())
+        return len(messages)
 
     def get(self, path: str) -> bytes | None:
-        """Return the body of a response with status 200, or None for another status or no response."""
+        """Return the body of a response with status 200, or None otherwise."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=5)
         try:
             connection.request("GET", path)
             response = connection.getresponse()
-            return response.read() if response.status == 200 else None
+            if response.status != 200:
+                return None
+            return response.read()
         except (OSError, http.client.HTTPException):
             return None
         finally:
@@ -94,9 +101,10 @@ class Running:
 
 
 def workers(service: Running) -> set[int]:
-    """Return the PIDs of the service's workers, ready or not. Raise OSError if its master has exited.
+    """Return the PIDs of the service's workers, ready or not.
 
-    With children(), a test that waits until a worker has gone would also pass if the service crashed.
+    Raise OSError if its master has exited. With children(), a test that waits until a worker has
+    gone would also pass if the service crashed.
     """
     return _read_children(service.process.pid)
 
@@ -110,6 +118,7 @@ def children(pid: int) -> set[int]:
 
 
 def _read_children(pid: int) -> set[int]:
+    """Return the child processes of the main thread of `pid`. Raise OSError if it has exited."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return {int(child) for child in text.split()}
 
@@ -117,9 +126,13 @@ def _read_children(pid: int) -> set[int]:
 def resident(pid: int) -> int:
     """Return the resident memory of the process in bytes, or 0 if it has exited."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        text = Path(f"/proc/{pid}/statm").read_text()
     except OSError:
         return 0
+
+    # The first two numbers are the pages of all memory, and of the resident memory.
+    pages = int(text.split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def reset_peak(pids: Collection[int]) -> int:
@@ -131,8 +144,13 @@ def reset_peak(pids: Collection[int]) -> int:
 
 def peak(pids: Collection[int]) -> int:
     """Return the sum of the peak memory of processes in bytes."""
-    texts = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
-    return sum(1024 * int(text.split("VmHWM:")[1].split()[0]) for text in texts)
+    total = 0
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status").read_text()
+        peak_line = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        assert peak_line, f"no peak memory in the status of {pid}:\n{status}"
+        total += 1024 * int(peak_line[1])
+    return total
 
 
 @contextmanager
@@ -144,22 +162,27 @@ def gunicorn(
     is_ready: Callable[[Running], bool] | None = None,
     **environment: Any,
 ) -> Iterator[Running]:
-    """Run the service in `folder`, and yield it when all workers are ready. Stop it with SIGTERM at the end.
+    """Run the service in `folder`, and yield it when all workers are ready.
 
-    `environment` has settings such as WORKERS=2. By default, there is one worker. The service stops without a drain,
-    and must exit with status 0.
+    `environment` has settings such as WORKERS=2. By default, there is one worker. The service gets
+    SIGTERM at the end, stops without a drain, and must exit with status 0.
     """
     settings = local_settings(WORKERS=1) | environment
-    count = int(settings["WORKERS"] or 1)  # an empty variable counts as unset
+    worker_count = int(settings["WORKERS"] or 1)  # an empty variable counts as unset
 
     def are_workers_ready(running: Running) -> bool:
         if not running.ready():
             return False
-        return count == 1 or running.workers_ready() == count
+        if worker_count == 1:  # the worker that has responded
+            return True
+        return running.workers_ready() == worker_count
 
+    if is_ready is None:
+        is_ready = are_workers_ready
     command = [python, "-m", "gunicorn", app]
-    with started(command, folder, settings, is_ready or are_workers_ready) as running:
+    with started(command, folder, settings, is_ready) as running:
         yield running
+
     code = running.process.returncode
     assert code == 0, f"gunicorn exited with {code}:\n{running.log()}"
 
@@ -184,16 +207,19 @@ def started(
     is_ready: Callable[[Running], bool] = Running.ready,
     ready_seconds: float = READY_SECONDS,
 ) -> Iterator[Running]:
-    """Run `command` in `folder`, and yield its service when it is ready. Stop it with SIGTERM at the end.
+    """Run `command` in `folder`, and yield its service when it is ready.
 
-    `environment` is added to that of this process. It has the ports, as HTTP_PORT and GRPC_PORT.
+    The service gets SIGTERM at the end. `environment` is added to that of this process. It
+    has the ports, as HTTP_PORT and GRPC_PORT.
     """
+    arguments = [str(word) for word in command]
     variables = {name: str(value) for name, value in environment.items()}
+
     with tempfile.TemporaryDirectory() as temporary:
         output = Path(temporary) / "output.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                list(map(str, command)),
+                arguments,
                 cwd=folder,
                 env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,
@@ -212,12 +238,15 @@ def started(
             yield running
         finally:
             stop(process)
-            # The file is deleted now.
+            # The directory with the file is deleted next.
             running.last_words = running.log()
 
 
 def wait_until_ready(running: Running, is_ready: Callable[[Running], bool], seconds: float) -> None:
-    """Wait until `is_ready(running)` returns true. Fail with the log if the process exits, or after `seconds`."""
+    """Wait until `is_ready(running)` returns true.
+
+    Fail with the log if the process exits, or after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while not is_ready(running):
         code = running.process.poll()
@@ -229,8 +258,12 @@ def wait_until_ready(running: Running, is_ready: Callable[[Running], bool], seco
 
 
 def python_path(folder: Path) -> str:
-    """Return a PYTHONPATH that starts with the directory, so that Python imports a sitecustomize from it."""
-    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    """Return a PYTHONPATH that starts with `folder`, so that Python imports its sitecustomize."""
+    folders = [str(folder)]
+    inherited_path = os.environ.get("PYTHONPATH")
+    if inherited_path:
+        folders.append(inherited_path)
+    return os.pathsep.join(folders)
 
 
 def wait_for(condition: Callable[[], bool], failure: str = "the condition was not met") -> None:
@@ -254,16 +287,17 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def free_ports(count: int) -> list[int]:
     """Return `count` different ports of 127.0.0.1 that are free now.
 
-    They are below the ephemeral ports: a client could take one of those before the service opens it. A UDP socket
-    reserves each port until this process has asked for many others, so that another test process does not get it
-    before the service opens it. The services use only TCP, which has ports of its own.
+    They are below the ephemeral ports: a client could take one of those before the service opens
+    it. A UDP socket reserves each port until this process has asked for many others, so that
+    another test process does not get it before the service opens it. The services use only TCP,
+    which has ports of its own.
     """
     ports: list[int] = []
     while len(ports) < count:
         port = 10_000 + secrets.randbelow(22_000)
         reservation = socket.socket(type=socket.SOCK_DGRAM)
         try:
-            with socket.socket() as probe:
+            with socket.socket() as probe:  # fails if a TCP server has the port
                 reservation.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
         except OSError:
@@ -279,22 +313,31 @@ def free_ports(count: int) -> list[int]:
 
 def stop_other_master(master: int) -> None:
     """Stop a master that is not a child of this process, and wait until it has ended."""
+
+    def has_master_ended() -> bool:
+        return has_ended(master)
+
     os.kill(master, signal.SIGTERM)
-    wait_for(lambda: has_ended(master), f"the master {master} did not end")
+    wait_for(has_master_ended, f"the master {master} did not end")
 
 
 def has_ended(pid: int) -> bool:
     """Return True if the process does not run. It may not be a child of this process."""
     try:
-        # A zombie has ended, but its parent has not read its exit status yet.
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+    # A zombie has ended, but its parent has not read its exit status yet.
+    return "\nState:\tZ" in status
 
 
 @contextmanager
 def standalone_grpc(root: Path) -> Iterator[Grpc]:
-    """Run `python -m grpc_service` in `root`, and yield a client when it is ready. It must exit with 0 on SIGTERM."""
+    """Run `python -m grpc_service` in `root`, and yield a client when it is ready.
+
+    It gets SIGTERM at the end, and must exit with status 0.
+    """
     (port,) = free_ports(1)
     environment = {**os.environ, "HOST": "127.0.0.1", "GRPC_PORT": str(port)}
     process = subprocess.Popen(
@@ -307,7 +350,11 @@ def standalone_grpc(root: Path) -> Iterator[Grpc]:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             grpc.channel_ready_future(channel).result(60)
             client = Grpc(channel)
-            wait_for(lambda: client.call("ServerReady").ready, "the gRPC server was not ready")
+
+            def is_ready() -> bool:
+                return client.call("ServerReady").ready
+
+            wait_for(is_ready, "the gRPC server was not ready")
             yield client
     finally:
         stop(process)
