@@ -1,4 +1,7 @@
-"""The service's HTTP server in a thread of this process: the worker of app/server, without gunicorn's master."""
+"""The service's HTTP server in a thread of this process.
+
+It is the worker of app/server, without gunicorn's master.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.sock import create_sockets
 
@@ -22,7 +26,7 @@ START_SECONDS = 60
 
 
 class Application(BaseApplication):
-    """The application of a service, with those of its settings that gunicorn.conf.py passes to the worker."""
+    """The application of a service, with the settings that gunicorn.conf.py passes to the worker."""
 
     def __init__(self, service: Service):
         self.service = service
@@ -34,7 +38,7 @@ class Application(BaseApplication):
         self.cfg.set("threads", settings.threads)
         self.cfg.set("keepalive", settings.keepalive_seconds)
 
-    def load(self):
+    def load(self) -> Flask:
         return self.service.app
 
 
@@ -53,24 +57,25 @@ class ThreadWorker(Worker):
 
     def load_wsgi(self) -> None:
         super().load_wsgi()
-        service = self.app.service
-        self.lifecycle = Lifecycle(
-            ServerOptions(
-                server_name=SERVICE_NAME,
-                max_body_bytes=service.settings.max_request_bytes,
-                max_body_setting="MAX_REQUEST_BYTES",
-                finish_seconds=30,
-            )
+        settings = self.app.service.settings
+        options = ServerOptions(
+            server_name=SERVICE_NAME,
+            max_body_bytes=settings.max_request_bytes,
+            max_body_setting="MAX_REQUEST_BYTES",
+            finish_seconds=30,
         )
+        self.lifecycle = Lifecycle(options)
         self.accept_connections()
 
     def stop(self) -> None:
         """Stop as after SIGTERM. The thread may have started just now."""
         assert self.is_stoppable.wait(START_SECONDS)
         self.alive = False
-        os.write(self.PIPE[1], b".")  # wakes the main loop
+        _, wake_pipe = self.PIPE
+        os.write(wake_pipe, b".")  # wakes the main loop
 
     def close(self) -> None:
+        """Close the files of the worker, after its thread has ended."""
         self.tmp.close()
         for descriptor in self.PIPE:
             os.close(descriptor)
@@ -82,7 +87,7 @@ def serve_http(service: Service) -> Iterator[int]:
     application = Application(service)
     log = Logger(application.cfg)
     listeners = create_sockets(application.cfg, log)
-    port = listeners[0].getsockname()[1]
+    _, port = listeners[0].getsockname()
     worker = ThreadWorker(
         age=1,
         ppid=os.getppid(),
@@ -94,6 +99,7 @@ def serve_http(service: Service) -> Iterator[int]:
     )
     thread = threading.Thread(target=worker.init_process, name="http")
     thread.start()
+
     try:
         yield port
     finally:
