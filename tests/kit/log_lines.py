@@ -7,7 +7,7 @@ import json
 import re
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import grpc
@@ -21,72 +21,117 @@ ROOT = Path(__file__).parents[2]
 FORMATS = ["text", "json"]
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
-# A text line: timestamp, level, logger, request id (if any) and message.
+# A text line: timestamp, level, logger, request id (if any), message and fields.
 LINE = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ([A-Z]+) ([\w.]+)(?: \[(\S+)\])?: (.*)"
 )
-PART = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
+# A field after the message, such as ` model="test"` or ` size=5`.
+FIELD = re.compile(r' (\w+)=("(?:[^"\\]|\\.)*"|[\d.]+)(?= |$)')
 
 
 def parse(text: str, log_format: str) -> list[dict[str, Any]]:
-    """Return the records of a log. In text, indented lines, such as a traceback, belong to the line before them."""
-    lines: list[dict[str, Any]] = []
+    """Return the records of a log in one of FORMATS. Each line must end with a line feed."""
+    records: list[dict[str, Any]] = []
     for line in text.split("\n")[:-1]:
         if log_format == "json":
-            lines.append(json.loads(line))
-            assert line.isprintable()
-        elif found := LINE.fullmatch(line):
-            timestamp, level, logger, request_id, content = found.groups()
-            parts = {name: json.loads(value) for name, value in PART.findall(content)}
-            message = PART.split(content)[0]
-            head = {"timestamp": timestamp, "level": level, "logger": logger, "message": message}
-            lines.append({**head, "stacktrace": "", **parts})
-            if request_id:
-                lines[-1]["request_id"] = request_id
+            record = json.loads(line)
+            assert line.isprintable(), line
         else:
+            record = _parse_text_line(line)
+
+        if record is not None:
+            records.append(record)
+        else:
+            # Indented and empty lines, such as those of a traceback, belong to the last record.
             assert line.startswith("  ") or not line, line
-            assert line.isprintable()
-            lines[-1]["stacktrace"] += line + "\n"
-    return lines
+            assert line.isprintable(), line
+            records[-1]["stacktrace"] += line + "\n"
+    return records
+
+
+def _parse_text_line(line: str) -> dict[str, Any] | None:
+    """Return the record that starts with this line, or None if the line continues a record."""
+    match = LINE.fullmatch(line)
+    if match is None:
+        return None
+
+    timestamp, level, logger, request_id, content = match.groups()
+    message, *_ = FIELD.split(content)
+    record = {
+        "timestamp": timestamp,
+        "level": level,
+        "logger": logger,
+        "message": message,
+        "stacktrace": "",
+    }
+    for name, value in FIELD.findall(content):
+        record[name] = json.loads(value)
+    if request_id:
+        record["request_id"] = request_id
+    return record
+
+
+class Result(NamedTuple):
+    """What a client knows about a request, and the log must contain.
+
+    status: the HTTP status, or the name of the gRPC status
+    sizes: the bytes of the request's body and of the response's
+    """
+
+    status: str
+    request_id: str | None
+    sizes: tuple[int, int]
 
 
 class Client:
-    """Send requests over REST or gRPC and return the status, the request id and the sizes of both bodies."""
+    """A client that sends requests over REST or gRPC. Keyword arguments are headers."""
 
     def __init__(self, service: Running, channel: grpc.Channel):
-        self.service, self.channel = service, channel
+        self.service = service
+        self.channel = channel
 
-    def infer(
-        self, protocol: str, value: str = "a", name: str = "test", **headers: str
-    ) -> tuple[str, str | None, tuple[int, int]]:
-        request = InferenceRequest([RequestInput("x", "BYTES", [1], [value])], name)
+    def infer(self, protocol: str, value: str = "a", name: str = "test", **headers: str) -> Result:
+        """Send the BYTES element `value` to the model `name`."""
+        tensor = RequestInput("x", "BYTES", [1], [value])
+        request = InferenceRequest([tensor], name)
         if protocol == "grpc":
             return self.call(INFER, write_request(request), **headers)
-        return self.post(f"/v2/models/{quote(name, safe='')}/infer", request.to_json(), **headers)
 
-    def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Any:
-        with closing(
-            http.client.HTTPConnection(self.service.http_address, timeout=60)
-        ) as connection:
-            connection.request(
-                method,
-                path,
-                body,
-                {name.replace("_", "-"): value for name, value in headers.items()},
-            )
+        path = f"/v2/models/{quote(name, safe='')}/infer"
+        return self.post(path, request.to_json(), **headers)
+
+    def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Result:
+        """Send a REST request."""
+        fields = dict(_header_fields(headers))
+        connection = http.client.HTTPConnection(self.service.http_address, timeout=60)
+        with closing(connection):
+            connection.request(method, path, body, fields)
             response = connection.getresponse()
-            sizes = len(body or b""), len(response.read())
-            return str(response.status), response.headers["X-Request-Id"], sizes
-
-    def call(self, method: str, body: bytes, **headers: str) -> Any:
-        metadata = [(name.replace("_", "-"), value) for name, value in headers.items()]
-        call = self.channel.unary_unary(method).with_call
-        try:
-            message, outcome = call(body, metadata=metadata, timeout=60, wait_for_ready=True)
-        except grpc.RpcError as error:
-            message, outcome = b"", error
-        return (
-            outcome.code().name,
-            dict(outcome.trailing_metadata() or ()).get("x-request-id"),
-            (len(body), len(message)),
+            received = response.read()
+        return Result(
+            status=str(response.status),
+            request_id=response.headers["X-Request-Id"],
+            sizes=(len(body or b""), len(received)),
         )
+
+    def call(self, method: str, body: bytes, **headers: str) -> Result:
+        """Send a gRPC request with a serialized message, or any other bytes."""
+        metadata = _header_fields(headers)
+        invoke = self.channel.unary_unary(method).with_call
+        try:
+            message, outcome = invoke(body, metadata=metadata, timeout=60, wait_for_ready=True)
+        except grpc.RpcError as error:
+            message = b""
+            outcome = error
+
+        trailers = dict(outcome.trailing_metadata() or ())
+        return Result(
+            status=outcome.code().name,
+            request_id=trailers.get("x-request-id"),
+            sizes=(len(body), len(message)),
+        )
+
+
+def _header_fields(headers: dict[str, str]) -> list[tuple[str, str]]:
+    """Return headers that were given as keyword arguments, such as x_request_id."""
+    return [(name.replace("_", "-"), value) for name, value in headers.items()]

@@ -1,4 +1,7 @@
-"""A service of any small model in this process, with a client for each of the four forms of a request."""
+"""A service of any small model in this process, with a client for each form of a request.
+
+The forms are "rest json", "rest binary", "grpc typed" and "grpc raw".
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +20,12 @@ from oip_conformance.wires import Grpc, Rest
 
 
 class Service:
-    """One model over both protocols, with clients by the name of their form. The gRPC server starts on first use."""
+    """One model over both protocols. The gRPC server starts on first use.
+
+    core: the service of app/service.py
+    client: Flask's client, for REST requests without a socket
+    forms: the client for each form of a request, by its name
+    """
 
     def __init__(self, module: Any, settings: Settings):
         self.settings = settings
@@ -42,13 +50,12 @@ class Service:
         server = self.server
         with self.starting:
             if self._channel is None:
+                address = f"{self.settings.host}:{server.port}"
                 unlimited = [
                     ("grpc.max_receive_message_length", -1),
                     ("grpc.max_send_message_length", -1),
                 ]
-                self._channel = grpc.insecure_channel(
-                    f"{self.settings.host}:{server.port}", unlimited
-                )
+                self._channel = grpc.insecure_channel(address, unlimited)
             return self._channel
 
     @property
@@ -63,11 +70,12 @@ class Service:
     def model_state(self, state: ModelState) -> Iterator[None]:
         """Put the model into another state until the end of the `with` block."""
         model = self.core.model
-        before, model._state = model._state, state
+        previous_state = model._state
+        model._state = state
         try:
             yield
         finally:
-            model._state = before
+            model._state = previous_state
 
     def close(self) -> None:
         if self._channel:
@@ -77,16 +85,18 @@ class Service:
 
 
 class Forms(dict[str, Any]):
-    """The clients of a service, created on first use."""
+    """The clients of a service by the name of their form, created on first use."""
 
     def __init__(self, service: "Service"):
         super().__init__()
         self.service = service
 
     def __missing__(self, form: str) -> Any:
-        transport, _, kind = form.partition(" ")
-        if transport == "rest":
-            self[form] = Rest(self.service.client, binary=kind == "binary")
+        protocol, tensor_format = form.split()
+        client: Rest | Grpc
+        if protocol == "rest":
+            client = Rest(self.service.client, binary=tensor_format == "binary")
         else:
-            self[form] = Grpc(self.service.channel, raw=kind == "raw")
-        return self[form]
+            client = Grpc(self.service.channel, raw=tensor_format == "raw")
+        self[form] = client
+        return client
