@@ -1,8 +1,10 @@
-"""Bodies of requests that differ from a valid one in one or several members."""
+"""Bodies of requests that differ from a valid one in one or several members.
+
+A member is a path: ("inputs", 0, "name") is the name of the first input.
+"""
 
 import copy
 import json
-from itertools import product
 from typing import Any
 
 INFER = "/v2/models/test/infer"
@@ -21,7 +23,7 @@ GOOD: dict[str, Any] = {
     ],
     "outputs": [{"name": "sum", "parameters": {"binary_data": False}}, {"name": "double"}],
 }
-# The members of GOOD that a mutation replaces, by their path.
+# The members of GOOD that a mutation replaces or adds.
 MEMBERS: list[tuple[Any, ...]] = [
     ("id",),
     ("parameters",),
@@ -43,6 +45,7 @@ MEMBERS: list[tuple[Any, ...]] = [
     ("outputs", 0, "parameters", "binary_data"),
     ("unknown",),
 ]
+# The value of a member that is removed.
 ABSENT = object()
 VALUES = [ABSENT, None, True, 0, -1, 1.5, "", "sum", "FP32", [], {}, [None], {"name": 5, "a": None}]
 
@@ -51,39 +54,41 @@ def mutate(changes: dict[tuple[Any, ...], Any]) -> dict[str, Any]:
     """Return GOOD with other values at the paths in `changes`."""
     body = copy.deepcopy(GOOD)
     for path, value in changes.items():
-        target: Any = body
-        for step in path[:-1]:
-            target = target[step]
+        *parents, key = path
+        container: Any = body
+        for parent in parents:
+            container = container[parent]
+
         if value is not ABSENT:
-            target[path[-1]] = value
-        elif isinstance(target, list) or path[-1] in target:
-            del target[path[-1]]
+            container[key] = value
+        elif isinstance(container, list) or key in container:
+            del container[key]
     return body
 
 
 def bodies() -> list[bytes]:
-    """Return different bodies: GOOD with one mutation, with several, and JSON that is not a request."""
-    single = [mutate({member: value}) for member, value in product(MEMBERS, VALUES)]
-    several = [
-        mutate(
-            {
-                ("id",): value,
-                ("inputs", 0, "shape"): value,
-                ("inputs", 1, "name"): value,
-                ("outputs",): value,
-            }
-        )
-        for value in VALUES
-    ]
-    others = [
-        None,
-        [],
-        "text",
-        5,
-        {},
-        {"inputs": [1] * 100},
-        {**GOOD, "inputs": GOOD["inputs"] * 2},
-    ]
-    return list(
-        dict.fromkeys(json.dumps(each).encode() for each in [GOOD, *single, *several, *others])
-    )
+    """Return different bodies.
+
+    They are GOOD, GOOD with one mutation or several, and JSON that is not a request.
+    """
+    values: list[Any] = [GOOD]
+    for member in MEMBERS:
+        for value in VALUES:
+            values.append(mutate({member: value}))
+
+    for value in VALUES:
+        changes = {
+            ("id",): value,
+            ("inputs", 0, "shape"): value,
+            ("inputs", 1, "name"): value,
+            ("outputs",): value,
+        }
+        values.append(mutate(changes))
+
+    values += [None, [], "text", 5, {}]
+    values.append({"inputs": [1] * 100})
+    values.append({**GOOD, "inputs": GOOD["inputs"] * 2})
+
+    # Without duplicates, in this order.
+    documents = [json.dumps(value).encode() for value in values]
+    return list(dict.fromkeys(documents))

@@ -1,4 +1,8 @@
-"""The file messages.txt: the error messages of the tests, by suite, so that a review shows changed wording."""
+"""The file messages.txt: the error messages of the tests, so that a review shows changed wording.
+
+It has a section for each suite, which starts with a line such as
+`# Cases of tests/service/test_errors.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,8 @@ VOLATILE = re.compile(
 )
 # Values: a path, the client's data, names in quotes, lists and numbers.
 VALUE = re.compile(
-    r"""(?<=[A-Z] )/\S*(?=:)|(?<=[Gg]ot ).*?(?=\. [A-Z]|\.?$)|"[^"]*"|'[^']*'|\[[^]]*\]|[+-]?\d[\w.+-]*"""
+    r"""(?<=[A-Z] )/\S*(?=:)|(?<=[Gg]ot ).*?(?=\. [A-Z]|\.?$)"""
+    r"""|"[^"]*"|'[^']*'|\[[^]]*\]|[+-]?\d[\w.+-]*"""
 )
 
 
@@ -25,48 +30,71 @@ def check_messages(suite: str, messages: Iterable[str]) -> None:
 
     The name of the suite ends with the path of its test file.
     """
-    found = sorted({VOLATILE.sub("…", escape(message)) for message in messages} - {""})
-    reviewed = read_messages()
+    stable_messages = {VOLATILE.sub("…", escape(message)) for message in messages}
+    current = sorted(stable_messages - {""})
+
+    sections = read_messages()
     if os.environ.get("UPDATE_MESSAGES"):
-        reviewed[suite] = found
-        parts = [
-            "".join(f"{line}\n" for line in (f"# {name}", *lines))
-            for name, lines in sorted(reviewed.items())
-        ]
-        MESSAGES.write_text("\n".join(parts), encoding="utf-8")
-    before = reviewed.get(suite, [])
-    changes = [
-        *(f"- {each}" for each in before if each not in found),
-        *(f"+ {each}" for each in found if each not in before),
-    ]
-    remedy = f"Review them. To renew messages.txt, run: UPDATE_MESSAGES=1 python -m pytest {path_of(suite)}"
-    assert not changes, "\n".join(["Error messages have changed:", *changes, remedy])
+        sections[suite] = current
+        write_messages(sections)
+
+    reviewed = sections.get(suite, [])
+    removed = [f"- {message}" for message in reviewed if message not in current]
+    added = [f"+ {message}" for message in current if message not in reviewed]
+    if not removed and not added:
+        return
+
+    command = f"UPDATE_MESSAGES=1 python -m pytest {path_of(suite)}"
+    remedy = f"Review them. To renew messages.txt, run: {command}"
+    raise AssertionError("\n".join(["Error messages have changed:", *removed, *added, remedy]))
 
 
 def path_of(suite: str) -> str:
     """Return the path in the name of a suite."""
-    return suite.split()[-1].strip("()")
+    last_word = suite.split()[-1]
+    return last_word.strip("()")
 
 
 def escape(message: str) -> str:
     """Return the message on one line."""
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
+    escaped = ""
+    for character in message:
+        if character.isprintable():
+            escaped += character
+        else:
+            escaped += repr(character).strip("'")
+    return escaped
 
 
 def read_messages() -> dict[str, list[str]]:
     """Return the messages in messages.txt by suite."""
-    reviewed: dict[str, list[str]] = {}
-    for line in filter(None, MESSAGES.read_text(encoding="utf-8").split("\n")):
+    sections: dict[str, list[str]] = {}
+    for line in MESSAGES.read_text(encoding="utf-8").split("\n"):
         if line.startswith("# "):
-            lines = reviewed.setdefault(line[2:], [])
-        else:
-            lines.append(line)
-    return reviewed
+            suite = line.removeprefix("# ")
+            sections.setdefault(suite, [])
+        elif line:
+            sections[suite].append(line)
+    return sections
+
+
+def write_messages(sections: dict[str, list[str]]) -> None:
+    """Write messages.txt with a section for each suite, in alphabetical order."""
+    parts = []
+    for suite, messages in sorted(sections.items()):
+        lines = [f"# {suite}", *messages]
+        parts.append("\n".join(lines) + "\n")
+    MESSAGES.write_text("\n".join(parts), encoding="utf-8")
 
 
 def one_of_each(messages: Iterable[str]) -> list[str]:
     """Return the shortest of the messages that differ only in their values."""
+
+    def length_and_text(message: str) -> tuple[int, str]:
+        return len(message), message
+
     shortest: dict[str, str] = {}
-    for message in sorted(messages, key=lambda each: (len(each), each)):
-        shortest.setdefault(VALUE.sub("…", message).rstrip("…."), message)
+    for message in sorted(messages, key=length_and_text):
+        pattern = VALUE.sub("…", message).rstrip("….")
+        shortest.setdefault(pattern, message)
     return list(shortest.values())
