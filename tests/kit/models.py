@@ -10,65 +10,85 @@ import numpy as np
 from app.api import InvalidInput, MetadataTensor, ModelMetadata
 
 
+def load_nothing() -> None:
+    """Replace load() of a model that needs no object."""
+
+
+def skip_warm_up(_: Any) -> None:
+    """Replace the service's own warm-up, which would call predict()."""
+
+
 def model(
     inputs: list[MetadataTensor],
     outputs: list[MetadataTensor],
     predict: Any,
-    load: Any = lambda: None,
+    load: Any = load_nothing,
     **functions: Any,
 ) -> Any:
-    """Return a replacement of the module app/predict.py. `functions` are optional functions of it."""
-    metadata = ModelMetadata("test", "1", "tests", inputs, outputs)
-    functions = {"warm_up": lambda model: None, **functions}
-    return SimpleNamespace(
-        __name__="test model", METADATA=metadata, load=load, predict=predict, **functions
+    """Return a replacement of the module app/predict.py. `functions` are its optional functions."""
+    module = SimpleNamespace(
+        __name__="test model",
+        METADATA=ModelMetadata("test", "1", "tests", inputs, outputs),
+        load=load,
+        predict=predict,
+        warm_up=skip_warm_up,
     )
+    for name, function in functions.items():
+        setattr(module, name, function)
+    return module
 
 
 def echo(datatype: str, shape: list[int]) -> Any:
     """Return a model that echoes one tensor."""
-    return model(
-        [MetadataTensor("x", datatype, shape)],
-        [MetadataTensor("y", datatype, shape)],
-        lambda _, x: {"y": x},
-    )
+
+    def predict(_: Any, x: np.ndarray) -> dict[str, np.ndarray]:
+        return {"y": x}
+
+    inputs = [MetadataTensor("x", datatype, shape)]
+    outputs = [MetadataTensor("y", datatype, shape)]
+    return model(inputs, outputs, predict)
 
 
 def two_by_two() -> Any:
-    """Return a model with inputs a FP32 [-1,2] and b INT64 [-1] (optional), and outputs row sums of a and 2 * b."""
+    """Return a model with the row sums of an input, and twice the elements of another.
 
-    def predict(_: Any, a: np.ndarray, b: np.ndarray = np.array([7])) -> dict[str, np.ndarray]:  # noqa: B008
+    The inputs are a FP32 [-1,2] and b INT64 [-1], which is optional. The outputs are `sum` FP32
+    [-1] and `double` INT64 [-1].
+    """
+    seven = np.array([7])
+
+    def predict(_: Any, a: np.ndarray, b: np.ndarray = seven) -> dict[str, np.ndarray]:
         return {"sum": a.sum(axis=1), "double": b * 2}
 
-    return model(
-        [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "INT64", [-1])],
-        [MetadataTensor("sum", "FP32", [-1]), MetadataTensor("double", "INT64", [-1])],
-        predict,
-    )
+    inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "INT64", [-1])]
+    outputs = [MetadataTensor("sum", "FP32", [-1]), MetadataTensor("double", "INT64", [-1])]
+    return model(inputs, outputs, predict)
 
 
 def failing() -> Any:
-    """Return a model that raises InvalidInput if its BYTES element is `invalid`, and ValueError otherwise."""
+    """Return a model that raises InvalidInput if its BYTES element is `invalid`.
+
+    It raises ValueError otherwise.
+    """
 
     def predict(_: Any, x: np.ndarray) -> None:
         if x[0] == b"invalid":
             raise InvalidInput("Invalid x. Expected another text, got invalid.")
         raise ValueError(f"cannot work with {x[0].decode()}")
 
-    return model([MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "FP32", [-1])], predict)
-
-
-NOTHING = {"a": np.empty(0, "i2"), "b": np.empty(0, object), "c": np.empty((0, 2), "f4")}
+    inputs = [MetadataTensor("x", "BYTES", [-1])]
+    outputs = [MetadataTensor("y", "FP32", [-1])]
+    return model(inputs, outputs, predict)
 
 
 def several() -> Any:
-    """Return a model that echoes a INT16 [-1], b BYTES [-1] and c FP32 [-1,2], which are all optional."""
+    """Return a model that echoes a INT16 [-1], b BYTES [-1] and c FP32 [-1,2], all optional."""
+    empty_a = np.empty(0, "i2")
+    empty_b = np.empty(0, object)
+    empty_c = np.empty((0, 2), "f4")
 
     def predict(
-        _: Any,
-        a: np.ndarray = NOTHING["a"],
-        b: np.ndarray = NOTHING["b"],
-        c: np.ndarray = NOTHING["c"],
+        _: Any, a: np.ndarray = empty_a, b: np.ndarray = empty_b, c: np.ndarray = empty_c
     ) -> dict[str, np.ndarray]:
         return {"a": a, "b": b, "c": c}
 
@@ -81,27 +101,33 @@ def several() -> Any:
 
 
 def halves() -> Any:
-    """Return a model that divides x FP32 [-1] by 2. The outputs are `single` FP32, `half` FP16 and `bfloat` BF16."""
-    return model(
-        [MetadataTensor("x", "FP32", [-1])],
-        [
-            MetadataTensor(*each, [-1])
-            for each in [("single", "FP32"), ("half", "FP16"), ("bfloat", "BF16")]
-        ],
-        lambda _, x: {"single": x / 2, "half": (x / 2).astype("f2"), "bfloat": x / 2},
-    )
+    """Return a model that divides x FP32 [-1] by 2.
+
+    It returns the result as `single` FP32, `half` FP16 and `bfloat` BF16.
+    """
+
+    def predict(_: Any, x: np.ndarray) -> dict[str, np.ndarray]:
+        result = x / 2
+        return {"single": result, "half": result.astype("f2"), "bfloat": result}
+
+    inputs = [MetadataTensor("x", "FP32", [-1])]
+    outputs = [
+        MetadataTensor("single", "FP32", [-1]),
+        MetadataTensor("half", "FP16", [-1]),
+        MetadataTensor("bfloat", "BF16", [-1]),
+    ]
+    return model(inputs, outputs, predict)
 
 
 def described() -> Any:
     """Return a model with content types, an optional input and properties."""
-    tensors = [MetadataTensor("x", "BYTES", [-1], "str"), MetadataTensor("y", "FP32", [])]
+    zero = np.zeros((), "f4")
 
-    def predict(_: Any, x: list[str], y: np.ndarray = np.zeros((), "f4")) -> dict[str, Any]:  # noqa: B008
+    def predict(_: Any, x: list[str], y: np.ndarray = zero) -> dict[str, Any]:
         return {"x": x, "y": y}
 
+    tensors = [MetadataTensor("x", "BYTES", [-1], "str"), MetadataTensor("y", "FP32", [])]
     module = model(tensors, tensors, predict)
-    module.METADATA.content_type, module.METADATA.properties = (
-        "np",
-        {"framework": "numpy 2", "": "é"},
-    )
+    module.METADATA.content_type = "np"
+    module.METADATA.properties = {"framework": "numpy 2", "": "é"}
     return module

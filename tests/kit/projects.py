@@ -36,6 +36,7 @@ def predict(model, x: np.ndarray):
 
 
 def make_project(folder: Path) -> Path:
+    """Copy the code of this project into the directory, with the model above. Return `folder`."""
     for name in ("app", "grpc_service"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("gunicorn.conf.py", "setup.cfg"):
@@ -51,18 +52,20 @@ def edit(project: Path, old: str, new: str) -> None:
     path = project / "app/predict.py"
     text = path.read_text()
     assert old in text
-    path.with_suffix(".swp").write_text(text.replace(old, new))
-    path.with_suffix(".swp").replace(path)
+    new_file = path.with_suffix(".swp")
+    new_file.write_text(text.replace(old, new))
+    new_file.replace(path)
 
 
 def command(
     *arguments: str, folder: Path = ROOT, stdin: str | None = None, **environment: object
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m app` with the arguments in `folder`, and return the result."""
+    variables = {name: str(value) for name, value in environment.items()}
     return subprocess.run(
         [sys.executable, "-m", "app", *arguments],
         cwd=folder,
-        env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+        env={**os.environ, **variables},
         input=stdin,
         capture_output=True,
         text=True,
