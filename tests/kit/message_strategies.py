@@ -1,81 +1,82 @@
-"""Hypothesis strategies for serialized gRPC messages: valid, valid with a few bytes changed, and unusual."""
+"""Hypothesis strategies for serialized gRPC messages.
+
+They are valid, valid with a few bytes changed, or unusual.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from hypothesis import strategies as st
 
 from grpc_service import messages
 from oip_conformance.wires import CONTENTS, Sent, pack
-from tests.kit.strategies import Subject, long_texts, mostly, mutated
+from tests.kit.strategies import Subject, long_texts, mostly, mutated, optional_members
 
 CALLS = [method.name for method in messages.SERVICE.methods]
 PARAMETER = messages.message("InferParameter")
 
-int32s, int64s = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
-contents = st.fixed_dictionaries(
-    {},
-    optional={
-        "bool_contents": st.lists(st.booleans(), max_size=3),
-        "int_contents": st.lists(int32s, max_size=3),
-        "int64_contents": st.lists(int64s, max_size=3),
-        "uint_contents": st.lists(st.integers(0, 2**32 - 1), max_size=3),
-        "uint64_contents": st.lists(st.integers(0, 2**64 - 1), max_size=3),
-        "fp32_contents": st.lists(st.floats(width=32), max_size=3),
-        "fp64_contents": st.lists(st.floats(), max_size=3),
-        "bytes_contents": st.lists(st.binary(max_size=3), max_size=3),
-    },
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+contents = optional_members(
+    bool_contents=st.lists(st.booleans(), max_size=3),
+    int_contents=st.lists(int32s, max_size=3),
+    int64_contents=st.lists(int64s, max_size=3),
+    uint_contents=st.lists(st.integers(0, 2**32 - 1), max_size=3),
+    uint64_contents=st.lists(st.integers(0, 2**64 - 1), max_size=3),
+    fp32_contents=st.lists(st.floats(width=32), max_size=3),
+    fp64_contents=st.lists(st.floats(), max_size=3),
+    bytes_contents=st.lists(st.binary(max_size=3), max_size=3),
 )
 raw_entries = st.one_of(st.just(b""), st.just(bytes(4)), st.binary(max_size=8))
 
 
 class Messages:
-    """Strategies for messages to the model of `subject`."""
+    """Strategies for messages to the model of `subject`.
+
+    good: valid ModelInfer requests
+    odd: ModelInfer requests of unusual tensors, outputs and parameters
+    infer: pairs of "ModelInfer" and one of its requests, valid or not
+    any_call: pairs of the name of a method and any bytes or a small message
+    """
 
     def __init__(self, subject: Subject):
         self.subject = subject
-        self.parameters = st.dictionaries(
-            subject.words,
-            st.one_of(
-                st.builds(PARAMETER),
-                st.builds(PARAMETER, bool_param=st.booleans()),
-                st.builds(PARAMETER, int64_param=int64s),
-                st.builds(PARAMETER, double_param=st.floats()),
-                st.builds(PARAMETER, string_param=subject.words),
-            ),
-            max_size=2,
-        )
         self.good = st.builds(
             self.message, subject.inputs, subject.requested_outputs, st.booleans()
         )
+
+        parameter = st.one_of(
+            st.builds(PARAMETER),
+            st.builds(PARAMETER, bool_param=st.booleans()),
+            st.builds(PARAMETER, int64_param=int64s),
+            st.builds(PARAMETER, double_param=st.floats()),
+            st.builds(PARAMETER, string_param=subject.words),
+        )
+        self.parameters = st.dictionaries(subject.words, parameter, max_size=2)
         self.odd = st.builds(
             self.odd_message,
             tensors=st.lists(self.odd_tensors(), max_size=3),
             raw=st.just([]) | st.lists(raw_entries, max_size=3),
-            outputs=st.lists(
-                st.fixed_dictionaries(
-                    {"name": subject.output_names}, optional={"parameters": self.parameters}
-                ),
-                max_size=3,
-            ),
+            outputs=st.lists(self.odd_outputs(), max_size=3),
             parameters=self.parameters,
         )
-        names = mostly(st.sampled_from([subject.name, "x", ""]), st.text(max_size=5) | long_texts)
-        versions = mostly(st.sampled_from(["", "1", "2"]), st.text(max_size=5) | long_texts)
-        # All methods except ModelInfer have the fields of this message, or no fields.
-        self.named = st.builds(
-            lambda name, version: messages.ModelReadyRequest(
-                name=name, version=version
-            ).SerializeToString(),
-            names,
-            versions,
-        )
+
+        odd_texts = st.text(max_size=5) | long_texts
+        names = mostly(st.sampled_from([subject.name, "x", ""]), odd_texts)
+        versions = mostly(st.sampled_from(["", "1", "2"]), odd_texts)
+        self.named = st.builds(self.named_message, names, versions)
+
         self.any_call = st.tuples(st.sampled_from(CALLS), st.binary(max_size=100) | self.named)
-        self.infer = st.tuples(
-            st.just("ModelInfer"), st.one_of(self.good, mutated(self.good), self.odd)
-        )
+        infer_messages = st.one_of(self.good, mutated(self.good), self.odd)
+        self.infer = st.tuples(st.just("ModelInfer"), infer_messages)
 
     def message(self, tensors: list[Sent], requested_outputs: list[str], raw: bool) -> bytes:
-        raw = raw or any(datatype not in CONTENTS for _, datatype, _, _ in tensors)
+        """Return a ModelInfer request. It is raw if `raw` is true, or if a datatype requires it."""
+        for _, datatype, _, _ in tensors:
+            if datatype not in CONTENTS:
+                raw = True
+
         request = messages.ModelInferRequest(
             model_name=self.subject.name, model_version="1", id="42"
         )
@@ -86,26 +87,45 @@ class Messages:
             if raw:
                 request.raw_input_contents.append(pack(datatype, values))
             else:
-                getattr(tensor.contents, CONTENTS[datatype]).extend(values)
+                elements = getattr(tensor.contents, CONTENTS[datatype])
+                elements.extend(values)
         return request.SerializeToString()
 
-    def odd_tensors(self) -> st.SearchStrategy[dict]:
+    def odd_tensors(self) -> st.SearchStrategy[dict[str, Any]]:
+        """Return a strategy for inputs whose members need not fit each other."""
+        datatypes = [*self.subject.datatypes, "FP16", "BF16", "fp32", ""]
         return st.fixed_dictionaries(
             {
                 "name": self.subject.input_names,
-                "datatype": st.sampled_from([*self.subject.datatypes, "FP16", "BF16", "fp32", ""]),
+                "datatype": st.sampled_from(datatypes),
                 "shape": st.lists(st.one_of(st.integers(0, 4), int64s), max_size=3),
             },
             optional={"contents": contents, "parameters": self.parameters},
         )
 
+    def odd_outputs(self) -> st.SearchStrategy[dict[str, Any]]:
+        """Return a strategy for requested outputs that need not exist."""
+        return st.fixed_dictionaries(
+            {"name": self.subject.output_names}, optional={"parameters": self.parameters}
+        )
+
     def odd_message(
-        self, tensors: list[dict], raw: list[bytes], outputs: list[dict], parameters: dict
+        self,
+        tensors: list[dict[str, Any]],
+        raw: list[bytes],
+        outputs: list[dict[str, Any]],
+        parameters: dict[str, Any],
     ) -> bytes:
-        return messages.ModelInferRequest(
+        request = messages.ModelInferRequest(
             model_name=self.subject.name,
             inputs=tensors,
             raw_input_contents=raw,
             outputs=outputs,
             parameters=parameters,
-        ).SerializeToString()
+        )
+        return request.SerializeToString()
+
+    def named_message(self, name: str, version: str) -> bytes:
+        """Return a message for any method except ModelInfer. They have these fields or none."""
+        request = messages.ModelReadyRequest(name=name, version=version)
+        return request.SerializeToString()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,6 +16,7 @@ DATATYPES = [*NUMPY, "BYTES"]
 MEMBERS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data"]
 PARAMETERS = ["content_type", "binary_data_size", "binary_data", "binary_data_output"]
 CONTENT_TYPES = ["np", "str", "base64", "bytes", "datetime", "pd_json", "pd"]
+# Segments of paths, and the paths of the service, to which one of ENDS may be added.
 SEGMENTS = [
     "v2",
     "models",
@@ -37,8 +38,24 @@ ROUTES = [
     "v2/models/NAME/versions/1",
 ]
 ENDS = ["ready", "config", "infer", ""]
-CODINGS = {"gzip": 31, "deflate": 15}  # zlib's window bits of each
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "FIND"]
+# Content codings, and zlib's parameter `wbits` for each.
+CODINGS = {"gzip": 31, "deflate": 15}
+# What changed_envelopes() does with a member. The first two are twice as likely.
+CHANGES = ["replace", "replace", "fit", "fit", "remove", "add", "copy"]
+
+# The JSON of a request, and the binary data of its tensors.
+Envelope = tuple[dict[str, Any], bytes]
+
+
+def repeat(value: Any, count: int) -> Any:
+    return value * count
+
+
+def optional_members(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy for dictionaries that have some of the members."""
+    return st.fixed_dictionaries({}, optional=members)
+
 
 # Header values that can reach the service: any bytes except control characters.
 header_texts = st.one_of(
@@ -46,27 +63,27 @@ header_texts = st.one_of(
     st.integers().map(str),
     st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=30),
 )
-fifths = st.integers(0, 4)
 numbers = st.one_of(
     st.integers(),
     st.integers(-3, 12),
     st.sampled_from([2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**400]),
     st.floats(),
 )
-long_texts = st.builds(str.__mul__, st.sampled_from('x"\0é🌷'), st.sampled_from([50, 600, 10_000]))
+long_texts = st.builds(repeat, st.sampled_from('x"\0é🌷'), st.sampled_from([50, 600, 10_000]))
 # JSON can contain lone surrogates, although they are not valid text.
 texts = st.one_of(
     st.text(max_size=5),
     st.text(st.characters(categories=["Cs"]), min_size=1, max_size=2),
     long_texts,
 )
+# JSON that opens many levels, and closes none.
 nested = st.builds(
-    lambda opened, levels: (opened * levels).encode(),
-    st.sampled_from(["[", '{"inputs":', '[{"data":']),
+    repeat,
+    st.sampled_from([b"[", b'{"inputs":', b'[{"data":']),
     st.integers(1, 100) | st.integers(100, 10_000),
 )
 large = st.builds(
-    bytes.__mul__,
+    repeat,
     st.binary(min_size=1, max_size=1),
     st.sampled_from([10_000, 99_999, 100_001, 200_000]),
 )
@@ -75,12 +92,15 @@ large = st.builds(
 @st.composite
 def mostly(draw: st.DrawFn, common: st.SearchStrategy[Any], rare: st.SearchStrategy[Any]) -> Any:
     """Draw from `common`, and one time in five from `rare`."""
-    return draw(rare if seldom(draw) else common)
+    if seldom(draw):
+        return draw(rare)
+    return draw(common)
 
 
 def seldom(draw: st.DrawFn) -> bool:
     """Return true one time in five."""
-    return draw(fifths) == 4  # not 0, which hypothesis prefers
+    number = draw(st.integers(0, 4))
+    return number == 4  # not 0, which hypothesis prefers
 
 
 codings = mostly(st.sampled_from(["gzip", "deflate", "GZip", "identity"]), header_texts)
@@ -90,27 +110,30 @@ class Subject:
     """Strategies for the parts of requests to the model `name`.
 
     The model accepts one or several of `inputs`, and has the outputs `outputs`.
+
+    values: any JSON
+    fitting: values of the right type for a member, by its name
+    extras: members of a valid envelope, except its inputs
+    bodies: bodies that are rarely a valid request
     """
 
     def __init__(self, name: str, inputs: Sequence[Sent], outputs: Sequence[str]):
-        names, self.datatypes = (sorted({tensor[place] for tensor in inputs}) for place in (0, 1))
         self.name = name
+        self.datatypes = sorted({datatype for _, datatype, _, _ in inputs})
+        names = sorted({input_name for input_name, _, _, _ in inputs})
+
         self.inputs = st.lists(
             st.sampled_from(inputs), min_size=1, max_size=3, unique_by=lambda tensor: tensor[0]
         )
         self.input_names = mostly(st.sampled_from([*names, ""]), long_texts)
         self.output_names = mostly(st.sampled_from([*outputs, ""]), long_texts)
+        self.requested_outputs = st.lists(st.sampled_from(outputs), max_size=3, unique=True)
+
         self.words = st.sampled_from(
             [*names, *outputs, *MEMBERS, *PARAMETERS, *CONTENT_TYPES, *DATATYPES, name, "x"]
         )
-        self.values = st.recursive(
-            st.one_of(st.none(), st.booleans(), numbers, self.words, texts),
-            lambda inner: (
-                st.lists(inner, max_size=4) | st.dictionaries(self.words | texts, inner, max_size=4)
-            ),
-            max_leaves=12,
-        )
-        # Values of the right type for the member of each name.
+        scalars = st.one_of(st.none(), st.booleans(), numbers, self.words, texts)
+        self.values = st.recursive(scalars, self.containers, max_leaves=12)
         self.fitting = {
             "name": st.sampled_from([*names, *outputs]),
             "shape": st.lists(st.integers(0, 3), max_size=3),
@@ -119,118 +142,149 @@ class Subject:
             "content_type": st.sampled_from(CONTENT_TYPES),
             "binary_data_size": st.integers(0, 20),
         }
-        self.requested_outputs = st.lists(st.sampled_from(outputs), max_size=3, unique=True)
-        self.bodies = st.one_of(
-            st.binary(max_size=300), self.values.map(json.dumps).map(str.encode), nested, large
-        )
-        self.segments = mostly(st.sampled_from([name, *SEGMENTS, ""]), st.text(max_size=6))
         self.extras = self.members_beside_inputs(outputs)
 
+        json_bodies = self.values.map(json.dumps).map(str.encode)
+        self.bodies = st.one_of(st.binary(max_size=300), json_bodies, nested, large)
+        self.segments = mostly(st.sampled_from([name, *SEGMENTS, ""]), st.text(max_size=6))
+
+    def containers(self, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        """Return a strategy for lists and objects of some values."""
+        lists = st.lists(values, max_size=4)
+        objects = st.dictionaries(self.words | texts, values, max_size=4)
+        return lists | objects
+
     def members_beside_inputs(self, outputs: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
-        flag, kind = st.booleans(), st.sampled_from(CONTENT_TYPES)
+        """Return a strategy for members of a valid envelope, except its inputs."""
+        flags = st.booleans()
+        content_types = st.sampled_from(CONTENT_TYPES)
+
+        output_parameters = optional_members(binary_data=flags, content_type=content_types)
         output = st.fixed_dictionaries(
             {"name": st.sampled_from(outputs)},
-            optional={
-                "parameters": st.fixed_dictionaries(
-                    {}, optional={"binary_data": flag, "content_type": kind}
-                )
-            },
+            optional={"parameters": output_parameters},
         )
-        parameters = st.fixed_dictionaries(
-            {}, optional={"binary_data_output": flag, "content_type": kind}
-        )
-        listed = st.lists(output, max_size=3, unique_by=lambda each: each["name"])
-        return st.fixed_dictionaries(
-            {}, optional={"id": texts, "parameters": parameters, "outputs": listed}
+        return optional_members(
+            id=texts,
+            parameters=optional_members(binary_data_output=flags, content_type=content_types),
+            outputs=st.lists(output, max_size=3, unique_by=lambda output: output["name"]),
         )
 
 
 @st.composite
-def envelopes(
-    draw: st.DrawFn, subject: Subject, binary: bool = True
-) -> tuple[dict[str, Any], bytes]:
+def envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> Envelope:
     """Draw a valid envelope and its binary data. If `binary` is true, some tensors are binary."""
-    heads, blobs = [], b""
+    inputs = []
+    blobs = b""
     for name, datatype, shape, values in draw(subject.inputs):
-        head: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
         if not binary or draw(st.booleans()):
-            head["data"] = [json_element(value) for value in values]
+            tensor["data"] = [json_element(value) for value in values]
         else:
             blob = pack(datatype, values)
-            head["parameters"] = {"binary_data_size": len(blob)}
+            tensor["parameters"] = {"binary_data_size": len(blob)}
             blobs += blob
-        heads.append(head)
-    return {"inputs": heads, **draw(subject.extras)}, blobs
+        inputs.append(tensor)
+    envelope = {"inputs": inputs, **draw(subject.extras)}
+    return envelope, blobs
 
 
 @st.composite
-def changed_envelopes(
-    draw: st.DrawFn, subject: Subject, binary: bool = True
-) -> tuple[dict[str, Any], bytes]:
-    """Draw a valid envelope with some members replaced, removed, added or copied, and sometimes other binary data."""
+def changed_envelopes(draw: st.DrawFn, subject: Subject, binary: bool = True) -> Envelope:
+    """Draw a valid envelope with some members replaced, removed, added or copied.
+
+    Sometimes, its binary data is replaced, too.
+    """
     envelope, blobs = draw(envelopes(subject, binary))
     for _ in range(draw(st.integers(0, 3))):
-        container, key = draw(st.sampled_from(places(envelope) or [(envelope, "inputs")]))
-        change = draw(
-            st.sampled_from(["replace", "replace", "fit", "fit", "remove", "add", "copy"])
-        )
+        # An envelope that has lost all members gets new inputs.
+        members = members_of(envelope) or [(envelope, "inputs")]
+        container, key = draw(st.sampled_from(members))
+        change = draw(st.sampled_from(CHANGES))
         if change == "replace":
             container[key] = draw(subject.values)
         elif change == "fit":
-            container[key] = draw(subject.fitting.get(key, subject.values))
+            values = subject.fitting.get(key, subject.values)
+            container[key] = draw(values)
         elif change == "remove" and key in container:
             del container[key]
         elif change == "add" and isinstance(container, dict):
             container[draw(subject.words)] = draw(subject.values)
         elif change == "copy" and isinstance(container, list):
             container.append(copy.deepcopy(container[key]))
-    return envelope, draw(st.binary(max_size=20)) if seldom(draw) else blobs
+
+    if seldom(draw):
+        blobs = draw(st.binary(max_size=20))
+    return envelope, blobs
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Return all containers in `value`, each with each of its keys."""
-    found = []
-    for key in (
-        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-    ):
-        found += [(value, key), *places(value[key])]
-    return found
+def members_of(value: Any) -> list[tuple[Any, Any]]:
+    """Return the place of each member of a JSON value, at all levels: its container and its key.
+
+    The key of an element of a list is its index.
+    """
+    keys: Iterable[Any]
+    if isinstance(value, dict):
+        keys = value
+    elif isinstance(value, list):
+        keys = range(len(value))
+    else:
+        keys = ()
+
+    members = []
+    for key in keys:
+        members.append((value, key))
+        members += members_of(value[key])
+    return members
 
 
 @st.composite
 def mutated(draw: st.DrawFn, good: st.SearchStrategy[bytes]) -> bytes:
     """Draw from `good`, and replace some of the bytes."""
-    return edited(draw, draw(good))
+    body = draw(good)
+    return edited(draw, body)
 
 
 def edited(draw: st.DrawFn, body: bytes) -> bytes:
     """Return `body` with some of its bytes replaced."""
     for _ in range(draw(st.integers(1, 3))):
-        position, length = draw(st.integers(0, len(body))), draw(st.integers(0, 3))
-        body = body[:position] + draw(st.binary(max_size=3)) + body[position + length :]
+        start = draw(st.integers(0, len(body)))
+        end = start + draw(st.integers(0, 3))
+        body = body[:start] + draw(st.binary(max_size=3)) + body[end:]
     return body
 
 
 @st.composite
 def coded_bodies(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[bytes, str]:
-    """Draw a body and a Content-Encoding. The body is compressed, compressed with a few bytes changed, or plain."""
-    body, coding = draw(bodies), draw(codings)
-    bits = CODINGS.get(coding.lower())
-    if bits is None or seldom(draw):
+    """Draw a body and a Content-Encoding.
+
+    The body is compressed, compressed with a few bytes changed, or plain.
+    """
+    body = draw(bodies)
+    coding = draw(codings)
+    window_bits = CODINGS.get(coding.lower())
+    if window_bits is None or seldom(draw):
         return body, coding
-    encoder = zlib.compressobj(wbits=bits)
+
+    encoder = zlib.compressobj(wbits=window_bits)
     body = encoder.compress(body) + encoder.flush()
-    return edited(draw, body) if draw(st.booleans()) else body, coding
+    if draw(st.booleans()):
+        body = edited(draw, body)
+    return body, coding
 
 
 @st.composite
 def paths(draw: st.DrawFn, subject: Subject) -> list[str]:
     """Draw the segments of an existing path, with some of them replaced or added."""
-    route = draw(st.sampled_from(["", *ROUTES])).replace("NAME", subject.name)
-    segments = (
-        [*route.split("/"), *draw(st.lists(st.sampled_from(ENDS), max_size=1))] if route else []
-    )
+    route = draw(st.sampled_from(["", *ROUTES]))
+    segments: list[str] = []
+    if route:
+        segments = route.replace("NAME", subject.name).split("/")
+        segments += draw(st.lists(st.sampled_from(ENDS), max_size=1))
+
     for _ in range(draw(st.integers(0, 2))):
-        position = draw(st.integers(0, len(segments)))
-        segments[position : position + draw(st.integers(0, 1))] = [draw(subject.segments)]
+        start = draw(st.integers(0, len(segments)))
+        segment = draw(subject.segments)
+        replaced_count = draw(st.integers(0, 1))
+        segments[start : start + replaced_count] = [segment]
     return segments
