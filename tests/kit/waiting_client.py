@@ -22,56 +22,76 @@ from tests.kit.processes import Running, gunicorn, wait_for
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["rest", "grpc"]
+INFER = "/v2/models/test/infer"
+# The number of microseconds in a second, for the parameter `timeout`.
 MICROSECONDS = 10**6
 
 
 class Client:
-    """A client of the `waiting` service in `tests.service.apps`, whose predict() waits for the file FOLDER/go."""
+    """A client of the `waiting` service in `tests.service.apps`.
+
+    predict() of this service creates the file FOLDER/NAME.begun, and waits for the file FOLDER/go.
+    """
 
     def __init__(self, service: Running, folder: Path, stack: ExitStack):
-        self.service, self.folder = service, folder
+        self.service = service
+        self.folder = folder
         self.pool = stack.enter_context(ThreadPoolExecutor(32))
         self.channel = stack.enter_context(grpc.insecure_channel(service.grpc_address))
+        # The threads of the pool end only when predict() returns.
         stack.callback((folder / "go").touch)
 
     def get(self, path: str) -> int:
-        return rest(self.service, "GET", path)[0]
+        """Return the status of a GET request."""
+        status, _ = rest(self.service, "GET", path)
+        return status
 
     def infer(self, protocol: str, name: str = "", timeout: int = 0) -> str:
         """Return "ok" or the gRPC name of the error. `timeout` is in microseconds."""
         values = {"folder": str(self.folder), "name": name}
+        parameters = {"timeout": timeout}
         if protocol == "grpc":
             inputs = [(key, "BYTES", [1], [value]) for key, value in values.items()]
             # Without a deadline of gRPC, only the parameter limits the time.
-            return (
-                Grpc(self.channel, timeout=None).infer(inputs, parameters={"timeout": timeout}).kind
-            )
-        tensors = [
-            {"name": key, "datatype": "BYTES", "shape": [1], "data": [each]}
-            for key, each in values.items()
-        ]
-        envelope = {"inputs": tensors, "parameters": {"timeout": timeout}}
-        status, headers = rest(self.service, "POST", "/v2/models/test/infer", envelope)
+            client = Grpc(self.channel, timeout=None)
+            return client.infer(inputs, parameters=parameters).kind
+
+        tensors = []
+        for key, value in values.items():
+            tensors.append({"name": key, "datatype": "BYTES", "shape": [1], "data": [value]})
+        envelope = {"inputs": tensors, "parameters": parameters}
+        status, headers = rest(self.service, "POST", INFER, envelope)
         assert ("Retry-After" in headers) == (status == 503)
-        return KINDS.get(status, str(status)) if status != 200 else "ok"
+        if status == 200:
+            return "ok"
+        return KINDS.get(status, str(status))
 
     def begin(self, protocol: str, name: str, **options: Any) -> Future[str]:
         """Call infer() in a thread, and return when predict() has started."""
+
+        def has_begun() -> bool:
+            return self.has_begun(name)
+
         future = self.pool.submit(self.infer, protocol, name, **options)
-        wait_for(lambda: self.has_begun(name))
+        wait_for(has_begun)
         return future
 
     def is_full(self) -> bool:
-        """Return true if the queue is full. If it is not, this request exceeds its short deadline."""
-        return self.infer("rest", "rejected", MICROSECONDS // 100) == "UNAVAILABLE"
+        """Return true if the queue is full.
+
+        If it is not, the request of this method waits in the queue until its short deadline.
+        """
+        kind = self.infer("rest", "rejected", timeout=MICROSECONDS // 100)
+        return kind == "UNAVAILABLE"
 
     def wait(self, protocol: str, name: str) -> Future[str]:
         """Call infer() in a thread, and repeat it while the service rejects the request."""
 
         def send_until_accepted() -> str:
-            while (kind := self.infer(protocol, name)) in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
-                pass
-            return kind
+            while True:
+                kind = self.infer(protocol, name)
+                if kind not in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
+                    return kind
 
         return self.pool.submit(send_until_accepted)
 
@@ -80,112 +100,146 @@ class Client:
         return self.service.ready_count()
 
     def has_begun(self, name: str) -> bool:
+        """Return whether predict() has started for the request with this name."""
         return (self.folder / f"{name}.begun").exists()
 
     def ready(self) -> set[bool]:
         """Return the distinct results of all readiness probes."""
-        status = (
-            health_pb2_grpc.HealthStub(self.channel).Check(health_pb2.HealthCheckRequest()).status
-        )
+        client = Grpc(self.channel)
+        health_service = health_pb2_grpc.HealthStub(self.channel)
+        health = health_service.Check(health_pb2.HealthCheckRequest())
         return {
             self.get("/v2/health/ready") == 200,
             self.get("/v2/models/test/ready") == 200,
-            Grpc(self.channel).call("ServerReady").ready,
-            Grpc(self.channel).call("ModelReady", name="test").ready,
-            status == health_pb2.HealthCheckResponse.SERVING,
+            client.call("ServerReady").ready,
+            client.call("ModelReady", name="test").ready,
+            health.status == health_pb2.HealthCheckResponse.SERVING,
         }
 
     def live(self) -> bool:
-        return self.get("/v2/health/live") == 200 and Grpc(self.channel).call("ServerLive").live
+        """Return whether the service is live over both protocols."""
+        if self.get("/v2/health/live") != 200:
+            return False
+        return Grpc(self.channel).call("ServerLive").live
 
 
 def rest(service: Running, method: str, path: str, body: Any = None) -> tuple[int, dict[str, str]]:
+    """Send a request on a new connection, and return the status and the headers of the response."""
+    content = None
+    if body:
+        content = json.dumps(body)
     with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
-        connection.request(method, path, json.dumps(body) if body else None)
+        connection.request(method, path, content)
         response = connection.getresponse()
         response.read()
         return response.status, dict(response.getheaders())
 
 
 def serve(stack: ExitStack, folder: Path, app: str = "waiting", **settings: Any) -> Client:
-    """Start an application of `tests.service.apps`."""
-    service = stack.enter_context(
-        gunicorn(ROOT, f"tests.service.apps:{app}()", FOLDER=folder, **settings)
-    )
+    """Start an application of `tests.service.apps`, and return a client of it."""
+    running = gunicorn(ROOT, f"tests.service.apps:{app}()", FOLDER=folder, **settings)
+    service = stack.enter_context(running)
     return Client(service, folder, stack)
 
 
 def is_live(running: Running) -> bool:
+    """Return whether a worker responds that it is live. It may not have loaded its model yet."""
     try:
-        return rest(running, "GET", "/v2/health/live")[0] == 200
+        status, _ = rest(running, "GET", "/v2/health/live")
     except (OSError, http.client.HTTPException):
         return False
+    return status == 200
 
 
 def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> Callable[[], Any]:
     """Send the request, and return a function that cancels it or closes its connection."""
     if protocol == "grpc":
-        method = "/inference.GRPCInferenceService/ModelInfer"
-        return client.channel.unary_unary(method).future(write_request(request)).cancel
+        infer = client.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        call = infer.future(write_request(request))
+        return call.cancel
+
+    body, headers = request.to_http()
     connection = http.client.HTTPConnection(client.service.http_address, timeout=60)
-    connection.request("POST", "/v2/models/test/infer", *request.to_http())
+    connection.request("POST", INFER, body, headers)
     return connection.close
 
 
 class Load:
-    """Threads that send requests over both protocols without a pause, and count the results."""
+    """Threads that send requests over both protocols without a pause, and count the results.
+
+    kinds: the number of inference requests by result: "ok", "refused", or a text about an error
+    probes: the number of readiness probes by HTTP status, which is 0 without a response
+    """
 
     def __init__(self, client: Client, stack: ExitStack):
-        self.client, self.stopping = client, threading.Event()
+        self.client = client
+        self.stopping = threading.Event()
         self.kinds: Counter[str] = Counter()
         self.probes: Counter[int] = Counter()
-        self.threads = [
-            threading.Thread(target=target) for target in [self.probe, *[self.rest, self.grpc] * 4]
-        ]
+
+        self.threads = [threading.Thread(target=self.probe)]
+        for _ in range(4):
+            self.threads.append(threading.Thread(target=self.rest))
+            self.threads.append(threading.Thread(target=self.grpc))
         for thread in self.threads:
             thread.start()
         stack.callback(self.stop)
 
     def rest(self) -> None:
+        """Send requests on one connection. Open another one after an error."""
         connection = http.client.HTTPConnection(self.client.service.http_address, timeout=60)
-        body = json.dumps(
-            {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
-        )
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
+        body = json.dumps({"inputs": [tensor]})
         while not self.stopping.is_set():
+            if connection.sock is None:
+                try:
+                    connection.connect()
+                except ConnectionRefusedError:
+                    self.kinds["refused"] += 1
+                    continue
+                except OSError as error:
+                    self.kinds[f"REST, connecting: {error!r}"] += 1
+                    continue
+
             try:
-                connection.connect() if connection.sock is None else None
-            except ConnectionRefusedError:
-                self.kinds["refused"] += 1
-                continue
-            except OSError as error:
-                self.kinds[f"REST, connecting: {error!r}"] += 1
-                continue
-            try:
-                connection.request("POST", "/v2/models/test/infer", body)
+                connection.request("POST", INFER, body)
                 response = connection.getresponse()
                 response.read()
-                self.kinds["ok" if response.status == 200 else f"REST {response.status}"] += 1
             except (OSError, http.client.HTTPException) as error:
                 self.kinds[f"REST {error!r}"] += 1
                 connection.close()
+                continue
+
+            if response.status == 200:
+                self.kinds["ok"] += 1
+            else:
+                self.kinds[f"REST {response.status}"] += 1
         connection.close()
 
+    def grpc(self) -> None:
+        """Send calls on one channel, which reconnects by itself."""
+        with self.client.service.own_channel() as channel:
+            client = Grpc(channel)
+            while not self.stopping.is_set():
+                kind = client.infer([("x", "FP32", [1], [1.0])]).kind
+                if kind == "ok":
+                    self.kinds["ok"] += 1
+                elif kind == "UNAVAILABLE":
+                    self.kinds["refused"] += 1
+                else:
+                    self.kinds[f"gRPC {kind}"] += 1
+
     def probe(self) -> None:
+        """Send readiness probes, with a pause between them."""
         while not self.stopping.wait(0.02):
             try:
-                self.probes[self.client.get("/v2/health/ready")] += 1
+                status = self.client.get("/v2/health/ready")
             except OSError:
-                self.probes[0] += 1
-
-    def grpc(self) -> None:
-        with self.client.service.own_channel() as channel:
-            while not self.stopping.is_set():
-                kind = Grpc(channel).infer([("x", "FP32", [1], [1.0])]).kind
-                self.kinds[
-                    "refused" if kind == "UNAVAILABLE" else f"gRPC {kind}" if kind != "ok" else "ok"
-                ] += 1
+                status = 0
+            self.probes[status] += 1
 
     def stop(self) -> Counter[str]:
+        """End all threads, and return the results of the inference requests."""
         self.stopping.set()
         for thread in self.threads:
             thread.join()
