@@ -26,7 +26,7 @@ START_SECONDS = 60
 
 
 class Application(BaseApplication):
-    """The application of a service, with its settings that gunicorn.conf.py passes to the worker."""
+    """A service with the settings that gunicorn.conf.py passes to the worker."""
 
     def __init__(self, service: Service):
         self.service = service

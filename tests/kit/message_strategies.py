@@ -16,17 +16,23 @@ from tests.kit.strategies import Subject, long_texts, mostly, mutated, optional_
 CALLS = [method.name for method in messages.SERVICE.methods]
 PARAMETER = messages.message("InferParameter")
 
+
+def short_lists(elements: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    """Return a strategy for lists of at most three elements."""
+    return st.lists(elements, max_size=3)
+
+
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 contents = optional_members(
-    bool_contents=st.lists(st.booleans(), max_size=3),
-    int_contents=st.lists(int32s, max_size=3),
-    int64_contents=st.lists(int64s, max_size=3),
-    uint_contents=st.lists(st.integers(0, 2**32 - 1), max_size=3),
-    uint64_contents=st.lists(st.integers(0, 2**64 - 1), max_size=3),
-    fp32_contents=st.lists(st.floats(width=32), max_size=3),
-    fp64_contents=st.lists(st.floats(), max_size=3),
-    bytes_contents=st.lists(st.binary(max_size=3), max_size=3),
+    bool_contents=short_lists(st.booleans()),
+    int_contents=short_lists(int32s),
+    int64_contents=short_lists(int64s),
+    uint_contents=short_lists(st.integers(0, 2**32 - 1)),
+    uint64_contents=short_lists(st.integers(0, 2**64 - 1)),
+    fp32_contents=short_lists(st.floats(width=32)),
+    fp64_contents=short_lists(st.floats()),
+    bytes_contents=short_lists(st.binary(max_size=3)),
 )
 raw_entries = st.one_of(st.just(b""), st.just(bytes(4)), st.binary(max_size=8))
 
@@ -56,9 +62,9 @@ class Messages:
         self.parameters = st.dictionaries(subject.words, parameter, max_size=2)
         self.odd = st.builds(
             self.odd_message,
-            tensors=st.lists(self.odd_tensors(), max_size=3),
-            raw=st.just([]) | st.lists(raw_entries, max_size=3),
-            outputs=st.lists(self.odd_outputs(), max_size=3),
+            tensors=short_lists(self.odd_tensors()),
+            raw=st.just([]) | short_lists(raw_entries),
+            outputs=short_lists(self.odd_outputs()),
             parameters=self.parameters,
         )
 
@@ -98,7 +104,7 @@ class Messages:
             {
                 "name": self.subject.input_names,
                 "datatype": st.sampled_from(datatypes),
-                "shape": st.lists(st.one_of(st.integers(0, 4), int64s), max_size=3),
+                "shape": short_lists(st.one_of(st.integers(0, 4), int64s)),
             },
             optional={"contents": contents, "parameters": self.parameters},
         )

@@ -38,6 +38,11 @@ def model(
     return module
 
 
+def vector(name: str, datatype: str) -> MetadataTensor:
+    """Return a tensor of one dimension of any size."""
+    return MetadataTensor(name, datatype, [-1])
+
+
 def echo(datatype: str, shape: list[int]) -> Any:
     """Return a model that echoes one tensor."""
 
@@ -60,8 +65,8 @@ def two_by_two() -> Any:
     def predict(_: Any, a: np.ndarray, b: np.ndarray = seven) -> dict[str, np.ndarray]:
         return {"sum": a.sum(axis=1), "double": b * 2}
 
-    inputs = [MetadataTensor("a", "FP32", [-1, 2]), MetadataTensor("b", "INT64", [-1])]
-    outputs = [MetadataTensor("sum", "FP32", [-1]), MetadataTensor("double", "INT64", [-1])]
+    inputs = [MetadataTensor("a", "FP32", [-1, 2]), vector("b", "INT64")]
+    outputs = [vector("sum", "FP32"), vector("double", "INT64")]
     return model(inputs, outputs, predict)
 
 
@@ -76,8 +81,8 @@ def failing() -> Any:
             raise InvalidInput("Invalid x. Expected another text, got invalid.")
         raise ValueError(f"cannot work with {x[0].decode()}")
 
-    inputs = [MetadataTensor("x", "BYTES", [-1])]
-    outputs = [MetadataTensor("y", "FP32", [-1])]
+    inputs = [vector("x", "BYTES")]
+    outputs = [vector("y", "FP32")]
     return model(inputs, outputs, predict)
 
 
@@ -93,8 +98,8 @@ def several() -> Any:
         return {"a": a, "b": b, "c": c}
 
     tensors = [
-        MetadataTensor("a", "INT16", [-1]),
-        MetadataTensor("b", "BYTES", [-1]),
+        vector("a", "INT16"),
+        vector("b", "BYTES"),
         MetadataTensor("c", "FP32", [-1, 2]),
     ]
     return model(tensors, tensors, predict)
@@ -110,11 +115,11 @@ def halves() -> Any:
         result = x / 2
         return {"single": result, "half": result.astype("f2"), "bfloat": result}
 
-    inputs = [MetadataTensor("x", "FP32", [-1])]
+    inputs = [vector("x", "FP32")]
     outputs = [
-        MetadataTensor("single", "FP32", [-1]),
-        MetadataTensor("half", "FP16", [-1]),
-        MetadataTensor("bfloat", "BF16", [-1]),
+        vector("single", "FP32"),
+        vector("half", "FP16"),
+        vector("bfloat", "BF16"),
     ]
     return model(inputs, outputs, predict)
 
