@@ -10,7 +10,7 @@ import select
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,24 @@ NONE = np.empty(0, np.int64)
 
 
 def wait_for(path: Path) -> None:
+    """Wait until the file exists, but at most PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
-def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any], Any]) -> Flask:
-    """Return a service whose predict() creates the file FOLDER/NAME.begun, and then waits for FOLDER/go."""
+def wait_while_exists(path: Path) -> None:
+    while path.exists():
+        time.sleep(0.01)
+
+
+def waiting(
+    load: Callable[[], None] = models.load_nothing, **functions: Callable[[Any], Any]
+) -> Flask:
+    """Return a service whose predict() creates the file FOLDER/NAME.begun, and waits.
+
+    It waits for the file FOLDER/go.
+    """
     inputs = [MetadataTensor("folder", "BYTES", [1]), MetadataTensor("name", "BYTES", [1])]
 
     def predict(_: Any, folder: np.ndarray, name: np.ndarray) -> np.ndarray:
@@ -46,15 +57,15 @@ def waiting(load: Callable[[], None] = lambda: None, **functions: Callable[[Any]
         wait_for(place / "go")
         return name
 
-    return create_app(
-        module=models.model(
-            inputs, [MetadataTensor("done", "BYTES", [1])], predict, load, **functions
-        )
-    )
+    outputs = [MetadataTensor("done", "BYTES", [1])]
+    return create_app(module=models.model(inputs, outputs, predict, load, **functions))
 
 
 def loading() -> Flask:
-    """Return the same service with a load() that waits for FOLDER/loaded. Its progress is logged every 0.1 s."""
+    """Return the same service with a load() that waits for FOLDER/loaded.
+
+    Its progress is logged every 0.1 s.
+    """
     model_runner.LOG_SECONDS = 0.1
 
     def load() -> None:
@@ -67,35 +78,51 @@ def loading() -> Flask:
 
 def resident() -> int:
     """Return the resident memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    text = Path("/proc/self/statm").read_text()
+    # The first two numbers are the pages of all memory, and of the resident memory.
+    pages = int(text.split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_peak() -> Flask:
-    """Return a service whose load() uses 60 MiB for a while. predict() adds the MiB that were released since then."""
-    most = 0
+    """Return a service whose load() uses 60 MiB for a while.
+
+    predict() adds the number of MiB that were released since then.
+    """
+    peak = 0
 
     def load() -> None:
-        nonlocal most
+        nonlocal peak
         blocks = [b"x" * 2**20 for _ in range(60)]
-        most = resident()
+        peak = resident()
         del blocks
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
-        return x + (most - resident()) // 2**20
+        released_bytes = peak - resident()
+        return x + released_bytes // 2**20
 
-    tensors = [MetadataTensor("x", "INT64", [-1])], [MetadataTensor("y", "INT64", [-1])]
-    return create_app(module=models.model(*tensors, predict, load))
+    inputs = [models.vector("x", "INT64")]
+    outputs = [models.vector("y", "INT64")]
+    return create_app(module=models.model(inputs, outputs, predict, load))
 
 
 def cpu_time() -> Flask:
-    """Return a service whose predict() returns the CPU time of its process in ms. POST /read reads its body."""
+    """Return a service whose predict() returns the CPU time of its process in ms.
+
+    POST /read reads its body, and returns the number of bytes.
+    """
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         return np.full_like(x, 1000 * time.process_time())
 
-    tensors = [MetadataTensor("x", "INT64", [1])], [MetadataTensor("y", "INT64", [1])]
-    app = create_app(module=models.model(*tensors, predict))
-    app.post("/read")(lambda: str(len(request.get_data())))
+    def read() -> str:
+        body = request.get_data()
+        return str(len(body))
+
+    inputs = [MetadataTensor("x", "INT64", [1])]
+    outputs = [MetadataTensor("y", "INT64", [1])]
+    app = create_app(module=models.model(inputs, outputs, predict))
+    app.add_url_rule("/read", view_func=read, methods=["POST"])
     return app
 
 
@@ -109,7 +136,10 @@ def is_first(mark: Path) -> bool:
 
 
 def one_slow_load() -> Flask:
-    """Return a service of two workers. One is ready when load() starts in the other, which waits for FOLDER/model."""
+    """Return a service for two workers. One of them is ready when load() starts in the other.
+
+    The other's load() waits for FOLDER/model.
+    """
 
     def load() -> None:
         place = Path(os.environ["FOLDER"])
@@ -123,14 +153,17 @@ def one_slow_load() -> Flask:
 
 
 def conditional_load_error() -> Flask:
-    """Return a service whose load() raises an error with the text in FOLDER/broken, if this file exists.
+    """Return a service whose load() raises an error if FOLDER/broken exists.
 
-    predict() does not wait. Some texts have other effects: "exit" ends the process, and "threads" starts a thread.
-    "first" fails in one worker, and waits for FOLDER/model in others. "SystemExit" and "KeyboardInterrupt" are raised
-    before the application is created.
+    The error has the text in this file. predict() does not wait. Some texts have other effects:
+    "exit" ends the process, and "threads" starts a thread. "first" fails in one worker, and waits
+    for FOLDER/model in others. "SystemExit" and "KeyboardInterrupt" are raised before the
+    application is created.
     """
     place = Path(os.environ["FOLDER"])
-    word = (place / "broken").read_text() if (place / "broken").exists() else ""
+    word = ""
+    if (place / "broken").exists():
+        word = (place / "broken").read_text()
     if word in ("SystemExit", "KeyboardInterrupt"):
         raise getattr(builtins, word)("no such thing")
 
@@ -180,22 +213,35 @@ def without_epoll() -> Flask:
 
 def measuring() -> Flask:
     """Return a service that returns the mean of each image in an FP32 tensor."""
-    tensors = (
-        [MetadataTensor("image", "FP32", [-1, 3, 224, 224])],
-        [MetadataTensor("mean", "FP32", [-1])],
-    )
-    return create_app(module=models.model(*tensors, lambda _, image: image.mean(axis=(1, 2, 3))))
+
+    def predict(_: Any, image: np.ndarray) -> np.ndarray:
+        return image.mean(axis=(1, 2, 3))
+
+    inputs = [MetadataTensor("image", "FP32", [-1, 3, 224, 224])]
+    outputs = [models.vector("mean", "FP32")]
+    return create_app(module=models.model(inputs, outputs, predict))
 
 
 def streaming() -> Flask:
-    """Return a service whose GET /stream sends 20 chunks of 1 MiB: a number from 0 to 19, and spaces."""
+    """Return a service whose GET /stream sends 20 chunks of 1 MiB.
+
+    Each has its number, from 0, and spaces.
+    """
+
+    def stream() -> Iterator[bytes]:
+        for number in range(20):
+            yield str(number).encode().ljust(2**20)
+
     app = echoing()
-    app.add_url_rule("/stream", view_func=lambda: (b"%-1048576d" % index for index in range(20)))
+    app.add_url_rule("/stream", view_func=stream)
     return app
 
 
 def hold_route(model: Any = None) -> Flask:
-    """Return a service whose GET /hold/<name> creates the file FOLDER/<name>, and waits for FOLDER/go."""
+    """Return a service whose GET /hold/<name> creates the file FOLDER/<name>, and waits.
+
+    It waits for the file FOLDER/go.
+    """
 
     def hold(name: str) -> str:
         place = Path(os.environ["FOLDER"])
@@ -211,8 +257,12 @@ def hold_route(model: Any = None) -> Flask:
 
 def url_route() -> Flask:
     """Return a service with a custom route, GET /where, that returns the URL of the request."""
+
+    def where() -> str:
+        return request.base_url
+
     app = echoing()
-    app.add_url_rule("/where", view_func=lambda: request.base_url)
+    app.add_url_rule("/where", view_func=where)
     return app
 
 
@@ -221,14 +271,17 @@ FORGED = '\n2026-01-01T00:00:00.000000Z INFO app: forged\x1b[31m\x85\x9b\u2028"\
 
 
 def logging_echo() -> Flask:
-    """Return a BYTES echo that logs if the first element is "talk", and raises an exception if it is "fail"."""
+    """Return a BYTES echo whose first element decides what predict() does before.
+
+    If it is "talk", predict() logs, warns, and starts a thread that fails. If it is "fail",
+    predict() raises an exception.
+    """
+    logger = logging.getLogger("model")
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         if x[0] == b"talk":
-            logging.getLogger("model").info(
-                "about %s", FORGED, extra={"size": len(x), "text": FORGED}
-            )
-            logging.getLogger("model").info("%d", "no number")
+            logger.info("about %s", FORGED, extra={"size": len(x), "text": FORGED})
+            logger.info("%d", "no number")
             warnings.warn(FORGED, stacklevel=1)
             thread = threading.Thread(target=lambda: [][0])
             thread.start()
@@ -237,11 +290,9 @@ def logging_echo() -> Flask:
             raise ValueError(FORGED)
         return x
 
-    return create_app(
-        module=models.model(
-            [MetadataTensor("x", "BYTES", [-1])], [MetadataTensor("y", "BYTES", [-1])], predict
-        )
-    )
+    inputs = [models.vector("x", "BYTES")]
+    outputs = [models.vector("y", "BYTES")]
+    return create_app(module=models.model(inputs, outputs, predict))
 
 
 def delayed_observers() -> Flask:
@@ -252,7 +303,11 @@ def delayed_observers() -> Flask:
 
 def signature_mismatch() -> Flask:
     """Return a service whose predict() has a parameter that METADATA does not declare."""
-    return create_app(module=models.model([], [], lambda _, x: x))
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        return x
+
+    return create_app(module=models.model([], [], predict))
 
 
 def load_error() -> Flask:
@@ -261,56 +316,63 @@ def load_error() -> Flask:
     def load() -> None:
         raise FileNotFoundError("the model file is gone")
 
-    return create_app(module=models.model([], [], lambda _: {}, load))
+    def predict(_: Any) -> dict[str, Any]:
+        return {}
+
+    return create_app(module=models.model([], [], predict, load))
 
 
 def versioned() -> Flask:
-    """Return an FP32 echo with two more outputs: the word in FOLDER/model at the time of load(), and the worker's PID.
+    """Return an FP32 echo with two more outputs.
 
-    load() adds a line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is "broken",
-    load() raises an exception. "half" waits for FOLDER/fail and raises in one worker, and waits for FOLDER/pass in
-    others.
+    They are the word in FOLDER/model at the time of load(), and the worker's PID. load() adds a
+    line to FOLDER/loads, and waits while FOLDER/wait exists. Then the word decides: if it is
+    "broken", load() raises an exception. "half" waits for FOLDER/fail and raises in one worker, and
+    waits for FOLDER/pass in others.
     """
-    outputs = [
-        MetadataTensor("y", "FP32", [-1]),
-        MetadataTensor("word", "BYTES", [1], content_type="str"),
-    ]
-    outputs.append(MetadataTensor("pid", "INT64", [1]))
 
     def load() -> str:
         place = Path(os.environ["FOLDER"])
         with (place / "loads").open("a") as file:
             file.write(f"{os.getpid()}\n")
         word = (place / "model").read_text()
-        while (place / "wait").exists():
-            time.sleep(0.01)
-        is_broken = word == "broken" or (word == "half" and is_first(place / "tried"))
-        if word == "half":
-            wait_for(place / ("fail" if is_broken else "pass"))
-        if is_broken:
+        wait_while_exists(place / "wait")
+
+        if word == "broken":
             raise RuntimeError("broken")
+        if word == "half":
+            if is_first(place / "tried"):
+                wait_for(place / "fail")
+                raise RuntimeError("broken")
+            wait_for(place / "pass")
         return word
 
     def predict(word: str, x: np.ndarray) -> dict[str, Any]:
         return {"y": x, "word": [word], "pid": np.array([os.getpid()])}
 
-    return create_app(
-        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
-    )
+    inputs = [models.vector("x", "FP32")]
+    outputs = [
+        models.vector("y", "FP32"),
+        MetadataTensor("word", "BYTES", [1], content_type="str"),
+        MetadataTensor("pid", "INT64", [1]),
+    ]
+    return create_app(module=models.model(inputs, outputs, predict, load))
 
 
 def short_timeouts() -> Flask:
-    """Return the service of streaming() with timeouts of half a second for slow and closing connections."""
+    """Return the service of streaming() with short timeouts for slow and closing connections."""
     from app.server import connection
 
-    connection.TRANSFER_SECONDS = connection.LINGER_SECONDS = 0.5
+    connection.TRANSFER_SECONDS = 0.5
+    connection.LINGER_SECONDS = 0.5
     return streaming()
 
 
 def unloading() -> Flask:
-    """Return the `waiting` service with an unload(), which adds the PID to FOLDER/unloads and raises an exception.
+    """Return the `waiting` service with an unload() that fails.
 
-    If FOLDER/slow exists, load() waits for FOLDER/loaded.
+    unload() adds the PID to FOLDER/unloads before. If FOLDER/slow exists, load() waits for
+    FOLDER/loaded.
     """
     place = Path(os.environ["FOLDER"])
 
@@ -330,46 +392,52 @@ def unloading() -> Flask:
 def checked() -> Flask:
     """Return the `waiting` service with an is_healthy(), which adds a line to FOLDER/checks.
 
-    If FOLDER/problem exists, is_healthy() raises an exception with its text, or returns False if it is empty.
+    If FOLDER/problem exists, is_healthy() raises an exception with its text, or returns False if it
+    is empty.
     """
     place = Path(os.environ["FOLDER"])
 
     def is_healthy(_: Any) -> bool:
         with (place / "checks").open("a") as file:
             file.write("\n")
-        text = (place / "problem").read_text() if (place / "problem").exists() else None
+        if not (place / "problem").exists():
+            return True
+
+        text = (place / "problem").read_text()
         if text:
             raise RuntimeError(text)
-        return text is None
+        return False
 
     return waiting(is_healthy=is_healthy)
 
 
 def visible_device() -> Flask:
-    """Return a service that returns the worker's PID, and CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER at the import.
+    """Return a service that returns the worker's PID and CUDA variables for each row.
 
-    load() waits while FOLDER has a file with the name of the device.
+    They are CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER at the import. load() waits while FOLDER has
+    a file with the name of the device.
     """
-    device, order = (os.environ[f"CUDA_{name}"] for name in ("VISIBLE_DEVICES", "DEVICE_ORDER"))
+    device = os.environ["CUDA_VISIBLE_DEVICES"]
+    order = os.environ["CUDA_DEVICE_ORDER"]
 
     def load() -> None:
-        while (Path(os.environ["FOLDER"]) / device).exists():
-            time.sleep(0.01)
+        wait_while_exists(Path(os.environ["FOLDER"]) / device)
 
     def predict(_: Any, x: np.ndarray) -> dict[str, Any]:
+        rows = len(x)
         return {
-            "pid": np.full(len(x), os.getpid()),
-            "device": [device] * len(x),
-            "order": [order] * len(x),
+            "pid": np.full(rows, os.getpid()),
+            "device": [device] * rows,
+            "order": [order] * rows,
         }
 
+    inputs = [models.vector("x", "FP32")]
     outputs = [
-        MetadataTensor(name, "BYTES", [-1], content_type="str") for name in ("device", "order")
+        MetadataTensor("device", "BYTES", [-1], content_type="str"),
+        MetadataTensor("order", "BYTES", [-1], content_type="str"),
+        models.vector("pid", "INT64"),
     ]
-    outputs.append(MetadataTensor("pid", "INT64", [-1]))
-    return create_app(
-        module=models.model([MetadataTensor("x", "FP32", [-1])], outputs, predict, load)
-    )
+    return create_app(module=models.model(inputs, outputs, predict, load))
 
 
 # Values of `x` whose calls never return.
@@ -380,15 +448,14 @@ HOLDING_GIL = 8.0
 def stuck() -> Flask:
     """Return hold_route() with an FP32 echo. Two values of `x` are calls that never return.
 
-    predict() adds a line with the number of rows to FOLDER/calls. load() creates FOLDER/load.begun, and waits while
-    FOLDER/wait exists.
+    predict() adds a line with the number of rows to FOLDER/calls. load() creates FOLDER/load.begun,
+    and waits while FOLDER/wait exists.
     """
     place = Path(os.environ["FOLDER"])
 
     def load() -> None:
         (place / "load.begun").touch()
-        while (place / "wait").exists():
-            time.sleep(0.01)
+        wait_while_exists(place / "wait")
 
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         with (place / "calls").open("a") as file:
@@ -399,5 +466,6 @@ def stuck() -> Flask:
             ctypes.PyDLL(None).sleep(3600)
         return x
 
-    tensors = [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])]
-    return hold_route(models.model(*tensors, predict, load))
+    inputs = [models.vector("x", "FP32")]
+    outputs = [models.vector("y", "FP32")]
+    return hold_route(models.model(inputs, outputs, predict, load))

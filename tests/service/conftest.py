@@ -20,23 +20,31 @@ from tests.kit.service import Service
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """Escape lone surrogates in logs, because pytest-xdist cannot send them from one process to another."""
+    """Escape lone surrogates in logs. pytest-xdist cannot send them to another process."""
     report = yield
-    report.sections = [
-        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
-    ]
+    sections = []
+    for name, text in report.sections:
+        escaped_text = text.encode(errors="backslashreplace").decode()
+        sections.append((name, escaped_text))
+    report.sections = sections
     return report
 
 
 @pytest.fixture(scope="session", autouse=True)
 def restore_sigint() -> None:
-    """Restore the handler of SIGINT. Background jobs of a script ignore SIGINT, and so would their child processes."""
+    """Restore the handler of SIGINT.
+
+    Background jobs of a script ignore SIGINT, and so would their child processes.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_url_builders_once() -> Iterator[None]:
-    """Compile the URL builder of a rule once for all applications, because it takes most of the time to create one."""
+    """Compile the URL builder of a rule once for all applications.
+
+    Compilation takes most of the time to create an application.
+    """
     compile_builder = getattr(Rule, "_compile_builder", None)  # not in other versions of werkzeug
     compiled: dict[tuple[Any, ...], Any] = {}
 
@@ -53,13 +61,17 @@ def compile_url_builders_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., Service]]:
-    """Yield serve(module, **settings), which returns a Service. It is closed after the last test of the file."""
+    """Yield serve(module, **settings), which returns a Service.
+
+    The service is closed after the last test of the file.
+    """
     services: list[Service] = []
 
     def start(module: Any = None, **settings: Any) -> Service:
         base = Settings(host="127.0.0.1", grpc_port=0, shutdown_timeout_seconds=5)
-        services.append(Service(module, replace(base, **settings)))
-        return services[-1]
+        service = Service(module, replace(base, **settings))
+        services.append(service)
+        return service
 
     yield start
     with ThreadPoolExecutor(8) as pool:
@@ -68,8 +80,17 @@ def serve() -> Iterator[Callable[..., Service]]:
 
 @pytest.fixture(scope="module")
 def echoes(serve: Callable[..., Service]) -> Callable[..., Service]:
-    """Return echoes(datatype, *shape), which returns a cached service of models.echo. The shape defaults to [-1]."""
-    return cache(lambda datatype, *shape: serve(models.echo(datatype, list(shape) or [-1])))
+    """Return echoes(datatype, *shape), which returns a cached service of models.echo.
+
+    The shape defaults to [-1].
+    """
+
+    @cache
+    def serve_echo(datatype: str, *shape: int) -> Service:
+        sizes = list(shape) or [-1]
+        return serve(models.echo(datatype, sizes))
+
+    return serve_echo
 
 
 @pytest.fixture(params=FORMS)
