@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[3]
 def post(
     connection: http.client.HTTPConnection, body: Any, path: str = "/v2/models/test/infer"
 ) -> tuple[int, Any]:
-    connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body))
+    """Send bytes or a JSON value, and return the status and the JSON of the response."""
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    connection.request("POST", path, content)
     response = connection.getresponse()
     return response.status, json.loads(response.read())
 
@@ -33,6 +35,7 @@ def post_on_new_connection(
 
 
 def tensor(name: str, *values: str) -> dict[str, Any]:
+    """Return a BYTES input of an inference request."""
     return {"name": name, "datatype": "BYTES", "shape": [len(values)], "data": values}
 
 

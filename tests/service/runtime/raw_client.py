@@ -16,7 +16,8 @@ from tests.kit.processes import Running
 ROOT = Path(__file__).parents[3]
 PATH = "/v2/models/test/infer"
 LIMIT = 2**24
-# With these settings, a worker has eight threads per protocol. SLOW exceeds the threads of two workers.
+# With these settings, a worker has eight threads per protocol. SLOW exceeds the threads of two
+# workers.
 FEW = {"MAX_CONCURRENCY": 2, "MAX_QUEUE_SIZE": 2}
 SLOW = 24
 PATIENCE = 60
@@ -28,12 +29,11 @@ def body_of(*texts: str) -> bytes:
 
 
 def head_of(body: bytes, *lines: str, path: str = PATH, version: str = "1.1") -> bytes:
-    lines = (
-        f"POST {path} HTTP/{version}",
-        "Host: x",
-        *(lines or (f"Content-Length: {len(body)}",)),
-    )
-    return "\r\n".join([*lines, "", ""]).encode()
+    """Return the head of a request with the header fields `lines`, or with Content-Length."""
+    if not lines:
+        lines = (f"Content-Length: {len(body)}",)
+    head_lines = [f"POST {path} HTTP/{version}", "Host: x", *lines, "", ""]
+    return "\r\n".join(head_lines).encode()
 
 
 def request_of(*texts: str) -> bytes:
@@ -42,13 +42,12 @@ def request_of(*texts: str) -> bytes:
 
 
 def chunked(body: bytes, size: int = 1000, trailer: bytes = b"") -> bytes:
-    pieces = [body[place : place + size] for place in range(0, len(body), size)]
-    return (
-        b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in pieces)
-        + b"0\r\n"
-        + trailer
-        + b"\r\n"
-    )
+    """Return the body in chunks of `size` bytes, and the last, empty chunk."""
+    encoded = b""
+    for start in range(0, len(body), size):
+        chunk = body[start : start + size]
+        encoded += b"%x\r\n%s\r\n" % (len(chunk), chunk)
+    return encoded + b"0\r\n" + trailer + b"\r\n"
 
 
 def family_of(host: str) -> socket.AddressFamily:
@@ -56,7 +55,11 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 class Client:
-    """A separate connection. If `room` is set, its receive buffer has about that many bytes."""
+    """A separate connection.
+
+    If `room` is set, its receive buffer has about that many bytes. With `own_port`, it comes from
+    this port.
+    """
 
     def __init__(
         self, port: int, stack: ExitStack, room: int = 0, host: str = "127.0.0.1", own_port: int = 0
@@ -72,22 +75,28 @@ class Client:
         self.use(self.sock, stack)
 
     def use(self, sock: socket.socket, stack: ExitStack) -> None:
-        self.sock, self.send = sock, sock.sendall
+        """Send and read through this socket from now on."""
+        self.sock = sock
+        self.send = sock.sendall
         self.file = stack.enter_context(sock.makefile("rb"))
 
     def secure(self, context: ssl.SSLContext, stack: ExitStack) -> None:
+        """Continue with TLS."""
         self.file.close()
-        self.use(
-            stack.enter_context(context.wrap_socket(self.sock, server_hostname="127.0.0.1")), stack
-        )
+        secure_socket = context.wrap_socket(self.sock, server_hostname="127.0.0.1")
+        stack.enter_context(secure_socket)
+        self.use(secure_socket, stack)
 
     def read_response(self) -> tuple[int, dict[str, str], bytes]:
         """Return the status, the headers and the body of the next response."""
-        status = int(self.file.readline().split()[1])
-        headers = {
-            name.lower(): value for name, value in http.client.parse_headers(self.file).items()
-        }
-        return status, headers, self.file.read(int(headers.get("content-length", 0)))
+        status_line = self.file.readline()
+        status = int(status_line.split()[1])
+
+        headers = {}
+        for name, value in http.client.parse_headers(self.file).items():
+            headers[name.lower()] = value
+        length = int(headers.get("content-length", 0))
+        return status, headers, self.file.read(length)
 
     def texts(self) -> list[str]:
         """Return the texts that the next response echoes."""
@@ -96,49 +105,58 @@ class Client:
         return texts_of(body)
 
     def has_data_within(self, seconds: float) -> bool:
-        return bool(select.select([self.sock], [], [], seconds)[0])
+        """Return whether the server sends data, or ends the connection, in this time."""
+        readable, _, _ = select.select([self.sock], [], [], seconds)
+        return bool(readable)
 
     def has_ended(self) -> bool:
+        """Return whether the server ends the connection without more data."""
         return self.file.read() == b""
 
 
 def texts_of(body: bytes) -> list[str]:
-    return json.loads(body)["outputs"][0]["data"]
+    """Return the texts in the only output of a response."""
+    (output,) = json.loads(body)["outputs"]
+    return output["data"]
 
 
 def is_served(service: Running) -> bool:
-    """Check that new clients of both protocols get responses, whichever worker accepts them. Return true."""
+    """Check that new clients of both protocols get responses, whichever worker accepts them.
+
+    Return true, so that a test can assert it.
+    """
     for _ in range(4):
-        with closing(
-            http.client.HTTPConnection(service.http_address, timeout=PATIENCE)
-        ) as connection:
+        connection = http.client.HTTPConnection(service.http_address, timeout=PATIENCE)
+        with closing(connection):
             connection.request("POST", PATH, body_of("a"))
-            assert texts_of(connection.getresponse().read()) == ["a"]
+            body = connection.getresponse().read()
+            assert texts_of(body) == ["a"]
         with service.own_channel() as channel:
             response = Grpc(channel).infer([("x", "BYTES", [1], ["a"])])
             assert response.outputs == {"y": ("BYTES", [1], [b"a"])}, response
     return True
 
 
-SMALL, LARGE = request_of("a" * 100), request_of("b" * 10**6)
+def split_at(data: bytes, length: int) -> tuple[bytes, bytes]:
+    """Return the first `length` bytes, or all but the last ones if it is negative, and the rest."""
+    return data[:length], data[length:]
+
+
+SMALL = request_of("a" * 100)
+SMALL_HEAD_LENGTH = SMALL.index(b"\r\n\r\n") + 4
+LARGE = request_of("b" * 10**6)
 CHUNKED = head_of(b"", "Transfer-Encoding: chunked") + chunked(body_of("c" * 10**5))
 # The bytes that a client sends before it pauses, and the rest of its request.
 HALVES: dict[str, tuple[bytes, bytes]] = {
-    "nothing": (b"", SMALL),
-    "one byte": (SMALL[:1], SMALL[1:]),
-    "half a head": (SMALL[:40], SMALL[40:]),
-    "all but the head's end": (
-        SMALL.partition(b"\r\n\r\n")[0] + b"\r\n\r",
-        b"\n" + SMALL.partition(b"\r\n\r\n")[2],
-    ),
-    "a head": tuple(
-        part + end
-        for part, end in zip(SMALL.partition(b"\r\n\r\n")[::2], (b"\r\n\r\n", b""), strict=True)
-    ),
-    "half a body": (SMALL[:-50], SMALL[-50:]),
-    "half a large body": (LARGE[:-500_000], LARGE[-500_000:]),
-    "all but the last byte": (LARGE[:-1], LARGE[-1:]),
-    "half a chunked body": (CHUNKED[:50_000], CHUNKED[50_000:]),
-    "all but the last chunk": (CHUNKED[:-5], CHUNKED[-5:]),
-    "a request and a half": (SMALL + SMALL[:100], SMALL[100:]),
-}  # type: ignore[assignment]
+    "nothing": split_at(SMALL, 0),
+    "one byte": split_at(SMALL, 1),
+    "half a head": split_at(SMALL, 40),
+    "all but the head's end": split_at(SMALL, SMALL_HEAD_LENGTH - 1),
+    "a head": split_at(SMALL, SMALL_HEAD_LENGTH),
+    "half a body": split_at(SMALL, -50),
+    "half a large body": split_at(LARGE, -500_000),
+    "all but the last byte": split_at(LARGE, -1),
+    "half a chunked body": split_at(CHUNKED, 50_000),
+    "all but the last chunk": split_at(CHUNKED, -5),
+    "a request and a half": split_at(SMALL + SMALL, len(SMALL) + 100),
+}
