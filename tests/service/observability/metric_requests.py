@@ -29,49 +29,63 @@ def post(
 
 
 def rest(service: Running, **options: Any) -> tuple[int, int]:
-    return post(service, *GOOD.to_http(), **options)
+    """Send GOOD, and return the status and the size of the response."""
+    body, headers = GOOD.to_http()
+    return post(service, body, headers, **options)
 
 
 def rpc(service: Running, model: str = "test", shape: list[int] | None = None) -> str:
-    """Send a request on its own connection and return the kind of its result."""
+    """Send a request on a separate connection, and return the kind of its result."""
+    tensor = ("x", "FP32", shape or [2], [1.0, 2.0])
     with service.own_channel() as channel:
-        return Grpc(channel).infer([("x", "FP32", shape or [2], [1.0, 2.0])], model=model).kind
+        response = Grpc(channel).infer([tensor], model=model)
+    return response.kind
 
 
 def statistics(service: Running) -> dict[str, Any]:
     """Return the statistics of the model over a new connection, so that any worker may respond."""
-    (stats,) = json.loads(service.get("/v2/models/test/stats") or b"")["model_stats"]
+    body = service.get("/v2/models/test/stats")
+    assert body is not None
+    (stats,) = json.loads(body)["model_stats"]
     return stats
 
 
 def rpc_statistics(service: Running) -> Any:
+    """Return the statistics of the model over gRPC."""
     with service.own_channel() as channel:
         (stats,) = Grpc(channel).call("ModelStatistics", name="test").model_stats
     return stats
 
 
 def settled(service: Running, name: str, value: float, **labels: str) -> Scrape:
-    """Wait until a scrape has this value and return the scrape. The metrics of other workers can arrive late."""
-    found: list[Scrape] = []
+    """Wait until a scrape has this value, and return the scrape.
 
-    def holds() -> bool:
-        found.append(scrape(service))
-        return found[-1](name, **labels) == value
+    The metrics of other workers can arrive late.
+    """
+    scrapes: list[Scrape] = []
 
-    wait_for(holds)
-    assert_grew(found)
-    return found[-1]
+    def has_value() -> bool:
+        last_scrape = scrape(service)
+        scrapes.append(last_scrape)
+        return last_scrape(name, **labels) == value
+
+    wait_for(has_value)
+    assert_grew(scrapes)
+    return scrapes[-1]
 
 
-def assert_histogram(now: Scrape, name: str) -> None:
+def assert_histogram(scrape: Scrape, name: str) -> None:
     """Check that the buckets are cumulative and that the last one equals the count."""
-    rows: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
-    for each, labels, value in now.samples():
-        if each == f"{name}_bucket":
+    # Pairs of a bound and a count, by the labels of a histogram.
+    buckets_by_labels: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+    for sample_name, labels, value in scrape.samples():
+        if sample_name == f"{name}_bucket":
             bound = float(labels.pop("le"))
-            rows.setdefault(tuple(labels.items()), []).append((bound, value))
-    assert rows
-    for labels, buckets in rows.items():
-        values = [value for _, value in sorted(buckets)]
-        assert values == sorted(values)
-        assert values[-1] == now(f"{name}_count", **dict(labels))
+            buckets = buckets_by_labels.setdefault(tuple(labels.items()), [])
+            buckets.append((bound, value))
+
+    assert buckets_by_labels
+    for label_items, buckets in buckets_by_labels.items():
+        counts = [count for _, count in sorted(buckets)]
+        assert counts == sorted(counts)
+        assert counts[-1] == scrape(f"{name}_count", **dict(label_items))
