@@ -21,21 +21,12 @@ from tests.service.apps import NONE
 
 
 def rows() -> Flask:
-    """Return a service that echoes rows with one value of each kind. `pair` is [number, -number]. `whole` is optional.
+    """Return a service that echoes rows with one value of each kind.
 
-    Rows whose text contains "fault" are rejected until FOLDER/fixed exists. Batches of more than one row take 0 to
-    20 ms, depending on their first number.
+    The input `whole` is optional. The output `pair` is [number, -number]. Rows whose text contains
+    "fault" are rejected until FOLDER/fixed exists. Batches of more than one row take 0 to 20 ms,
+    depending on their first number.
     """
-    kinds = {
-        "number": ("FP64", None),
-        "text": ("BYTES", "str"),
-        "when": ("BYTES", "datetime"),
-        "flag": ("BOOL", None),
-    }
-    inputs = [
-        MetadataTensor(name, datatype, [-1], kind) for name, (datatype, kind) in kinds.items()
-    ]
-    inputs.append(MetadataTensor("whole", "INT64", [-1]))
 
     def predict(
         _: Any,
@@ -45,14 +36,16 @@ def rows() -> Flask:
         flag: np.ndarray,
         whole: np.ndarray = NONE,
     ) -> dict[str, Any]:
-        if (
-            any("fault" in (each or "") for each in text)
-            and not (Path(os.environ["FOLDER"]) / "fixed").exists()
-        ):
+        is_fixed = (Path(os.environ["FOLDER"]) / "fixed").exists()
+        has_fault = any("fault" in (element or "") for element in text)
+        if has_fault and not is_fixed:
             raise InvalidInput("Invalid text. Expected text without a fault.")
+
         if len(number) > 1 and np.isfinite(number[0]):
             time.sleep(number[0] % 3 / 100)
-        whole = whole if len(whole) else np.zeros(len(number), np.int64)
+
+        if len(whole) == 0:
+            whole = np.zeros(len(number), np.int64)
         pair = np.stack([number, -number], axis=1).astype(np.float32)
         return {
             "number": number,
@@ -63,26 +56,31 @@ def rows() -> Flask:
             "pair": pair,
         }
 
+    inputs = [
+        models.vector("number", "FP64"),
+        MetadataTensor("text", "BYTES", [-1], "str"),
+        MetadataTensor("when", "BYTES", [-1], "datetime"),
+        models.vector("flag", "BOOL"),
+        models.vector("whole", "INT64"),
+    ]
     outputs = [*inputs, MetadataTensor("pair", "FP32", [-1, 2])]
     return create_app(module=models.model(inputs, outputs, predict))
 
 
 def images() -> Flask:
-    """Return a service that returns the size and the first four bytes of images, which are sent in base64."""
+    """Return a service that returns the size and the first four bytes of images.
+
+    The images are sent in base64.
+    """
 
     def predict(_: Any, image: list[bytes]) -> dict[str, Any]:
-        return {
-            "size": np.array([len(each) for each in image]),
-            "begins": [repr(each[:4]) for each in image],
-        }
+        sizes = [len(octets) for octets in image]
+        beginnings = [repr(octets[:4]) for octets in image]
+        return {"size": np.array(sizes), "begins": beginnings}
 
-    outputs = [
-        MetadataTensor("size", "INT64", [-1]),
-        MetadataTensor("begins", "BYTES", [-1], "str"),
-    ]
-    return create_app(
-        module=models.model([MetadataTensor("image", "BYTES", [-1], "base64")], outputs, predict)
-    )
+    inputs = [MetadataTensor("image", "BYTES", [-1], "base64")]
+    outputs = [models.vector("size", "INT64"), MetadataTensor("begins", "BYTES", [-1], "str")]
+    return create_app(module=models.model(inputs, outputs, predict))
 
 
 def four() -> Flask:
@@ -91,11 +89,9 @@ def four() -> Flask:
     def predict(_: Any, x: np.ndarray) -> np.ndarray:
         return x @ np.arange(8, dtype=np.float32).reshape(4, 2)
 
-    return create_app(
-        module=models.model(
-            [MetadataTensor("x", "FP32", [-1, 4])], [MetadataTensor("y", "FP32", [-1, 2])], predict
-        )
-    )
+    inputs = [MetadataTensor("x", "FP32", [-1, 4])]
+    outputs = [MetadataTensor("y", "FP32", [-1, 2])]
+    return create_app(module=models.model(inputs, outputs, predict))
 
 
 def once() -> Flask:
@@ -107,39 +103,47 @@ def once() -> Flask:
             raise RuntimeError("no second time")
         return x
 
-    return create_app(
-        module=models.model(
-            [MetadataTensor("x", "FP32", [-1])], [MetadataTensor("y", "FP32", [-1])], predict
-        )
-    )
+    inputs = [models.vector("x", "FP32")]
+    outputs = [models.vector("y", "FP32")]
+    return create_app(module=models.model(inputs, outputs, predict))
 
 
 def values() -> Flask:
     """Return a service that converts a text to outputs of several kinds.
 
-    `text` is the text, or missing if it is "gap". `json` is the parsed text, or the text itself if it is not JSON.
-    `when` is a datetime, with an offset if the text contains "offset". `number` is infinite if it contains "inf".
-    `bytes` is not UTF-8 if the text is "png", and empty otherwise.
+    `text` is the text, or missing if it is "gap". `json` is the parsed text, or the text itself if
+    it is not JSON. `when` is a datetime, with an offset if the text contains "offset". `number` is
+    infinite if it contains "inf". `bytes` is not UTF-8 if the text is "png", and empty otherwise.
     """
 
     def predict(_: Any, text: list[str]) -> dict[str, Any]:
-        return {
-            "text": [None if each == "gap" else each for each in text],
-            "json": [as_json(each) for each in text],
-            "when": ["2024-01-01T00:00:00" + "+01:00" * ("offset" in each) for each in text],
-            "number": np.array([np.inf if "inf" in each else 0.0 for each in text]),
-            "bytes": [b"\x89PNG" if each == "png" else b"" for each in text],
-        }
+        columns: dict[str, list[Any]] = {}
+        for element in text:
+            offset = "+01:00" if "offset" in element else ""
+            row = {
+                "text": None if element == "gap" else element,
+                "json": as_json(element),
+                "when": "2024-01-01T00:00:00" + offset,
+                "number": np.inf if "inf" in element else 0.0,
+                "bytes": b"\x89PNG" if element == "png" else b"",
+            }
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        return {**columns, "number": np.array(columns["number"])}
 
-    kinds = {"text": "str", "json": "pd_json", "when": "datetime"}
-    outputs = [MetadataTensor(name, "BYTES", [-1], kind) for name, kind in kinds.items()]
-    outputs += [MetadataTensor("number", "FP64", [-1]), MetadataTensor("bytes", "BYTES", [-1])]
-    return create_app(
-        module=models.model([MetadataTensor("text", "BYTES", [-1], "str")], outputs, predict)
-    )
+    inputs = [MetadataTensor("text", "BYTES", [-1], "str")]
+    outputs = [
+        MetadataTensor("text", "BYTES", [-1], "str"),
+        MetadataTensor("json", "BYTES", [-1], "pd_json"),
+        MetadataTensor("when", "BYTES", [-1], "datetime"),
+        models.vector("number", "FP64"),
+        models.vector("bytes", "BYTES"),
+    ]
+    return create_app(module=models.model(inputs, outputs, predict))
 
 
 def as_json(text: str) -> Any:
+    """Return the value of a JSON text, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -154,5 +158,6 @@ def scaled() -> Flask:
             raise InvalidInput("Too many numbers. Expected at most 2.")
         return x * scale
 
-    inputs = [MetadataTensor("x", "FP32", [-1]), MetadataTensor("scale", "FP32", [])]
-    return create_app(module=models.model(inputs, [MetadataTensor("y", "FP32", [-1])], predict))
+    inputs = [models.vector("x", "FP32"), MetadataTensor("scale", "FP32", [])]
+    outputs = [models.vector("y", "FP32")]
+    return create_app(module=models.model(inputs, outputs, predict))

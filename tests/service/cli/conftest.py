@@ -16,9 +16,8 @@ from tests.service.cli.tables import ROOT, Infer, grpc_at
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("model")
-    with gunicorn(
-        ROOT, "tests.service.table_apps:rows()", FOLDER=folder, MAX_REQUEST_BYTES=2**20
-    ) as running:
+    settings = {"FOLDER": folder, "MAX_REQUEST_BYTES": 2**20}
+    with gunicorn(ROOT, "tests.service.table_apps:rows()", **settings) as running:
         yield running
 
 
@@ -39,9 +38,13 @@ def infer(service: Running) -> Infer:
         at: Running = service,
         stdin: bytes = b"",
     ) -> Result:
-        rest = ["--transport", transport, "--url", f"http://{at.http_address}"]
-        where = grpc_at(at.grpc_address) if transport == "grpc" else rest
-        result = CliRunner().invoke(main, ["infer", *map(str, words), *where], input=stdin)
+        if transport == "grpc":
+            address_options = grpc_at(at.grpc_address)
+        else:
+            address_options = ["--transport", transport, "--url", f"http://{at.http_address}"]
+        arguments = [str(word) for word in words]
+        command = ["infer", *arguments, *address_options]
+        result = CliRunner().invoke(main, command, input=stdin)
         assert result.exit_code == status, (result.exit_code, result.stderr, result.exception)
         return result
 

@@ -27,29 +27,37 @@ TEXTS = [
     "007",
     " edges ",
 ]
-ROWS = [
-    {
-        "number": row / 7 if row % 5 else None,
-        "text": TEXTS[row % len(TEXTS)],
-        "when": (datetime(2024, 2, 28, 23, 59, 59, 250_000) + timedelta(hours=row)).isoformat(),
-        "flag": row % 2 == 0,
-        "whole": 2**53 + row,
-    }
-    for row in range(50)
-]
-WANTED = [
-    {
-        **row,
-        "pair": [None, None]
-        if row["number"] is None
-        else [np.float32(row["number"]), -np.float32(row["number"])],
-    }
-    for row in ROWS
-]
+START = datetime(2024, 2, 28, 23, 59, 59, 250_000)
 Infer = Callable[..., Result]
 
 
+def make_row(index: int) -> dict[str, Any]:
+    """Return a row of values that are hard to keep. The number is missing in every fifth row."""
+    moment = START + timedelta(hours=index)
+    return {
+        "number": index / 7 if index % 5 else None,
+        "text": TEXTS[index % len(TEXTS)],
+        "when": moment.isoformat(),
+        "flag": index % 2 == 0,
+        "whole": 2**53 + index,
+    }
+
+
+def with_pair(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with the output `pair` of the service `rows`: the number and its negative."""
+    pair = [None, None]
+    if row["number"] is not None:
+        number = np.float32(row["number"])
+        pair = [number, -number]
+    return {**row, "pair": pair}
+
+
+ROWS = [make_row(index) for index in range(50)]
+WANTED = [with_pair(row) for row in ROWS]
+
+
 def grpc_at(address: str) -> list[str]:
+    """Return the options of `infer` for a gRPC server."""
     return ["--transport", "grpc", "--url", f"grpc://{address}"]
 
 
@@ -62,54 +70,63 @@ def write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> P
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
-    )
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            line = json.dumps(row, ensure_ascii=False)
+            file.write(line + "\n")
     return path
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    moments = [datetime.fromisoformat(row["when"]) for row in rows]
-    pq.write_table(
-        pa.Table.from_pylist(
-            [{**row, "when": when} for row, when in zip(rows, moments, strict=True)]
-        ),
-        path,
-    )
+    typed_rows = []
+    for row in rows:
+        moment = datetime.fromisoformat(row["when"])
+        typed_rows.append({**row, "when": moment})
+    pq.write_table(pa.Table.from_pylist(typed_rows), path)
     return path
 
 
 def number(kind: Any, value: Any) -> Any:
-    return None if value in ("", None) else kind(value)
+    """Return a value of a CSV or JSON file as a number of this type, or None if it is missing."""
+    if value in ("", None):
+        return None
+    return kind(value)
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether a value of any type is NaN."""
+    return value != value
 
 
 def read_csv(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        row["pair"] = [number(np.float32, row.pop(f"pair_{index}")) for index in range(2)]
-        row["number"], row["whole"], row["flag"] = (
-            number(float, row["number"]),
-            int(row["whole"]),
-            row["flag"] == "true",
-        )
+        pair = [row.pop("pair_0"), row.pop("pair_1")]
+        row["pair"] = [number(np.float32, element) for element in pair]
+        row["number"] = number(float, row["number"])
+        row["whole"] = int(row["whole"])
+        row["flag"] = row["flag"] == "true"
     return rows
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [{**row, "pair": [number(np.float32, each) for each in row["pair"]]} for row in rows]
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        row["pair"] = [number(np.float32, element) for element in row["pair"]]
+        rows.append(row)
+    return rows
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
     rows = pq.read_table(path).to_pylist()
     for row in rows:
-        pair = [row.pop(f"pair_{index}") for index in range(2)]
-        row["pair"] = [None if each != each else np.float32(each) for each in pair]
-        row["number"], row["when"] = (
-            None if row["number"] != row["number"] else row["number"],
-            row["when"].isoformat(),
-        )
+        pair = [row.pop("pair_0"), row.pop("pair_1")]
+        row["pair"] = [None if is_nan(element) else np.float32(element) for element in pair]
+        if is_nan(row["number"]):
+            row["number"] = None
+        row["when"] = row["when"].isoformat()
     return rows
 
 
