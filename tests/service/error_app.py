@@ -1,4 +1,7 @@
-"""A service that records the source lines of its errors: gunicorn 'tests.service.error_app:create()'."""
+"""A service that records the source lines of its errors.
+
+The command is: gunicorn 'tests.service.error_app:create()'.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +28,25 @@ from app.api import (
 from app.protocol import errors
 from tests.kit import models
 
-# The class of an error, and the file and line that made it.
+# The class of an error, and the file and line that created it.
 Site = tuple[str, str, int]
 SITES = "ERROR_SITES"  # the environment variable with the file that gets a line per error
 
 
 def record_sites(record: Callable[[Site], Any]) -> Callable[[], None]:
-    """Call `record` for each InferenceError that is made from now on. Return a function that ends this."""
+    """Call `record` for each InferenceError that is created from now on.
+
+    Return a function that ends this.
+    """
     original = errors.InferenceError.__init__
 
     def recording(self: errors.InferenceError, *args: Any, **options: Any) -> None:
         frame = sys._getframe(1)
-        while (
-            frame.f_code.co_filename == errors.__file__ and frame.f_back
-        ):  # subclasses may override __init__
+        # Skip the __init__ of subclasses.
+        while frame.f_code.co_filename == errors.__file__ and frame.f_back:
             frame = frame.f_back
-        record((type(self).__name__, frame.f_code.co_filename, frame.f_lineno))
+        site = (type(self).__name__, frame.f_code.co_filename, frame.f_lineno)
+        record(site)
         original(self, *args, **options)
 
     def end() -> None:
@@ -51,8 +57,10 @@ def record_sites(record: Callable[[Site], Any]) -> Callable[[], None]:
 
 
 def append(site: Site) -> None:
+    """Add a line to the file SITES."""
+    error_class, path, line = site
     with Path(os.environ[SITES]).open("a") as file:
-        file.write("\t".join(map(str, site)) + "\n")
+        file.write(f"{error_class}\t{path}\t{line}\n")
 
 
 class PickyCodec(InputCodec):
@@ -100,7 +108,8 @@ def response(*names: str, parameters: Any = None) -> InferenceResponse:
     return InferenceResponse(outputs, "errors", parameters=parameters or {})
 
 
-# The results of predict() that are errors, by the value of the input `action`. The client sends `text`.
+# The results of predict() that are errors, by the value of the input `action`. They are functions
+# of the client's text.
 RESULTS: dict[str, Callable[[str], Any]] = {
     "none": lambda text: None,
     "undeclared": lambda text: {**GOOD, "extra": [text]},
@@ -141,13 +150,19 @@ def predict(
     half: np.ndarray = ABSENT,
     action: list[str] = ABSENT,
 ) -> Any:
-    """Return RESULTS[action] of the client's first text. `wait` waits for the file FOLDER/<the first number>."""
-    if action and action[0] == "raise":
+    """Return the result of the action for the client's first text.
+
+    The action is one of RESULTS, "raise", or "wait", which waits for the file FOLDER/<the first
+    number>. Without it, the result is GOOD.
+    """
+    action_name = action[0] if action else ""
+    if action_name == "raise":
         raise ValueError("the model's own")
-    if action and action[0] == "wait":
+    if action_name == "wait":
         wait_for_file(str(int(must[0])))
-    if action and action[0] in RESULTS:
-        return RESULTS[action[0]](text[0])
+    if action_name in RESULTS:
+        make_result = RESULTS[action_name]
+        return make_result(text[0])
     return GOOD
 
 
@@ -160,6 +175,8 @@ def create() -> Flask:
     """Return the application. load() waits for the file FOLDER/loaded."""
     register_input_codec(PickyCodec)  # here, and not in the process of the tests
     record_sites(append)
-    return create_app(
-        module=models.model(INPUTS, OUTPUTS, predict, lambda: wait_for_file("loaded"))
-    )
+
+    def load() -> None:
+        wait_for_file("loaded")
+
+    return create_app(module=models.model(INPUTS, OUTPUTS, predict, load))

@@ -15,7 +15,9 @@ import grpc
 from grpc_service.messages import SERVICE_NAME, ModelInferRequest
 from tests.kit.processes import Running
 
-SECRET, NUMBER = "correct-horse", 8675309
+# Data of the client that no log and no metric may contain.
+SECRET = "correct-horse"
+NUMBER = 8675309
 KEY = "0123456789abcdef-valid"
 LIMIT = 2**20
 MODEL = "/v2/models/test"
@@ -60,12 +62,16 @@ class Client:
 
     def bytes(self, sent: bytes) -> str:
         """Send bytes, end the sending side, and return the status."""
-        with socket.create_connection(("127.0.0.1", self.service.http_port), SECONDS) as sock:
+        address = ("127.0.0.1", self.service.http_port)
+        with socket.create_connection(address, SECONDS) as sock:
             sock.sendall(sent)
             sock.shutdown(socket.SHUT_WR)
-            head, _, answer = sock.makefile("rb").read().partition(b"\r\n\r\n")
-            self.add_message(answer)
-            return head.split()[1].decode()
+            response = sock.makefile("rb").read()
+
+        head, _, body = response.partition(b"\r\n\r\n")
+        self.add_message(body)
+        _, status, *_ = head.split()
+        return status.decode()
 
     def rpc(
         self, body: bytes, method: str = "ModelInfer", metadata: Any = (("x-api-key", KEY),)
@@ -75,9 +81,9 @@ class Client:
         try:
             call(body, timeout=SECONDS, metadata=metadata)
         except grpc.RpcError as error:
-            if any(
-                key == "x-request-id" for key, _ in error.trailing_metadata()
-            ):  # otherwise it is grpcio's own
+            trailers = dict(error.trailing_metadata())
+            # An error without a request id is grpcio's own.
+            if "x-request-id" in trailers:
                 self.messages.add(error.details())
             return error.code().name
         return "OK"
@@ -91,22 +97,33 @@ def rest(
     headers: Any = (),
     method: str = "POST",
 ) -> Case:
-    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Case(
-        f"rest {name}", str(status), lambda client: client.rest(sent, path, headers, method)
-    )
+    """Return a case of a REST request with bytes or a JSON value."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def send(client: Client) -> str:
+        return client.rest(content, path, headers, method)
+
+    return Case(f"rest {name}", str(status), send)
 
 
 def raw(name: str, status: int, head: bytes, body: bytes) -> Case:
-    lines = f"POST {INFER} HTTP/1.1\r\nHost: test\r\nx-api-key: {KEY}\r\n".encode()
-    return Case(
-        f"rest {name}", str(status), lambda client: client.bytes(lines + head + b"\r\n" + body)
-    )
+    """Return a case of a POST request with more header fields, which end with CRLF, and a body."""
+    first_lines = f"POST {INFER} HTTP/1.1\r\nHost: test\r\nx-api-key: {KEY}\r\n".encode()
+
+    def send(client: Client) -> str:
+        return client.bytes(first_lines + head + b"\r\n" + body)
+
+    return Case(f"rest {name}", str(status), send)
 
 
 def rpc(name: str, status: str, message: Any, method: str = "ModelInfer", **options: Any) -> Case:
-    sent = message if isinstance(message, bytes) else message.SerializeToString()
-    return Case(f"grpc {name}", status, lambda client: client.rpc(sent, method, **options))
+    """Return a case of a gRPC call with bytes or a message."""
+    content = message if isinstance(message, bytes) else message.SerializeToString()
+
+    def send(client: Client) -> str:
+        return client.rpc(content, method, **options)
+
+    return Case(f"grpc {name}", status, send)
 
 
 MUST = {"name": "must", "shape": [1], "datatype": "FP32", "data": [1]}
@@ -126,9 +143,14 @@ def tensor(
 
 
 def sized(name: str, datatype: str, size: Any, shape: Any = (1,), **members: Any) -> dict[str, Any]:
+    """Return an input whose data is binary, and whose size may be wrong."""
     return {
-        "name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": size}, **members
-    }  # fmt: skip
+        "name": name,
+        "shape": shape,
+        "datatype": datatype,
+        "parameters": {"binary_data_size": size},
+        **members,
+    }
 
 
 def infer(*inputs: Any, **members: Any) -> dict[str, Any]:
@@ -275,13 +297,14 @@ REST = [
     raw("malformed chunk", 400, CHUNKED, SECRET.encode() + b"\r\n"),
     raw("cut short", 400, b"Content-Length: 1000\r\n", SECRET.encode()),
 ]
-RESULTS_REST = [
-    rest(f"predict(): {action}", 500, action_request(action))
-    for action in (
-        "none", "undeclared", "missing", "one value", "twice", "parameter", "wrong kind", "wrong shape",
-        "out of range", "integers", "ragged", "masked", "object", "gaps", "half a pair", "model's own", "codec",
-    )
+REST_ACTIONS = [
+    "none", "undeclared", "missing", "one value", "twice", "parameter", "wrong kind",
+    "wrong shape", "out of range", "integers", "ragged", "masked", "object", "gaps",
+    "half a pair", "model's own", "codec",
 ]  # fmt: skip
+RESULTS_REST = [
+    rest(f"predict(): {action}", 500, action_request(action)) for action in REST_ACTIONS
+]
 MODEL_RAISES = [
     rest("predict() raises", 500, action_request("raise")),
     rpc("predict() raises", "INTERNAL", action_message("raise")),

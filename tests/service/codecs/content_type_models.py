@@ -28,7 +28,14 @@ def plain(value: Any) -> Any:
     """Return `value` with datetimes as text, because their repr differs between Python versions."""
     if not isinstance(value, list):
         return value
-    return [f"moment {each.isoformat()}" if isinstance(each, datetime) else each for each in value]
+
+    elements = []
+    for element in value:
+        if isinstance(element, datetime):
+            elements.append(f"moment {element.isoformat()}")
+        else:
+            elements.append(element)
+    return elements
 
 
 def describing_model(
@@ -38,7 +45,10 @@ def describing_model(
     name: str = "x",
     default: Any = ...,
 ) -> Any:
-    """Return a model whose predict() has one parameter with this annotation and describes the argument it received."""
+    """Return a model whose predict() describes its only argument.
+
+    The parameter has this annotation, and a default unless `default` is an ellipsis.
+    """
     if default is ...:
 
         def predict(_, x):
@@ -50,7 +60,8 @@ def describing_model(
 
     if annotation is not None:
         predict.__annotations__["x"] = annotation
-    module = models.model(list(inputs or [BYTES]), [MetadataTensor("y", "BYTES", [1])], predict)
+    outputs = [MetadataTensor("y", "BYTES", [1])]
+    module = models.model(list(inputs or [BYTES]), outputs, predict)
     module.METADATA.content_type = content_type
     return module
 
@@ -64,13 +75,19 @@ def declared(content_type: str | None) -> MetadataTensor:
 
 
 def got(response: Any) -> str:
+    """Return the description in a response."""
     assert response.kind == "ok", response.text
-    return response.outputs["y"][2][0].decode()
+    _, _, elements = response.outputs["y"]
+    return elements[0].decode()
 
 
 def returning(value: Any, *outputs: MetadataTensor, content_type: str | None = None) -> Any:
     """Return a model without inputs whose predict() returns `value`."""
-    module = models.model([], list(outputs), lambda _: value)
+
+    def predict(_: Any) -> Any:
+        return value
+
+    module = models.model([], list(outputs), predict)
     module.METADATA.content_type = content_type
     return module
 
@@ -93,16 +110,12 @@ def frame_model(content_type: str | None = None) -> Any:
     """Return a model whose output describes the columns, dtypes and values of the DataFrame."""
 
     def predict(_, frame: pd.DataFrame):
+        # Without the unit and the time zone of a datetime.
         kinds = [str(dtype).split("[")[0] for dtype in frame.dtypes]
-        return [
-            json.dumps(
-                [
-                    list(frame),
-                    kinds,
-                    [[str(cell) for cell in row] for row in frame.itertuples(index=False)],
-                ]
-            )
-        ]
+        rows = []
+        for row in frame.itertuples(index=False):
+            rows.append([str(cell) for cell in row])
+        return [json.dumps([list(frame), kinds, rows])]
 
     module = models.model(FRAME_INPUTS, [MetadataTensor("y", "BYTES", [1])], predict)
     module.METADATA.content_type = content_type
