@@ -103,7 +103,7 @@ class Client:
     def post(self, path: str, body: bytes | None, method: str = "POST", **headers: str) -> Result:
         """Send a REST request."""
         fields = dict(_header_fields(headers))
-        connection = http.client.HTTPConnection(self.service.http_address, timeout=60)
+        connection = http.client.HTTPConnection(self.service.http_address, timeout=180)
         with closing(connection):
             connection.request(method, path, body, fields)
             response = connection.getresponse()
@@ -119,7 +119,7 @@ class Client:
         metadata = _header_fields(headers)
         invoke = self.channel.unary_unary(method).with_call
         try:
-            message, outcome = invoke(body, metadata=metadata, timeout=60, wait_for_ready=True)
+            message, outcome = invoke(body, metadata=metadata, timeout=180, wait_for_ready=True)
         except grpc.RpcError as error:
             message = b""
             outcome = error

@@ -69,5 +69,5 @@ def command(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )

@@ -72,7 +72,7 @@ def fetch(service: Running, accept: str = "") -> tuple[str, str]:
     headers = {}
     if accept:
         headers["Accept"] = accept
-    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection:
         connection.request("GET", "/metrics", headers=headers)
         response = connection.getresponse()
         assert response.status == 200

@@ -128,7 +128,7 @@ def rest(service: Running, method: str, path: str, body: Any = None) -> tuple[in
     content = None
     if body:
         content = json.dumps(body)
-    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection:
         connection.request(method, path, content)
         response = connection.getresponse()
         response.read()
@@ -159,7 +159,7 @@ def begin_to_wait(client: Client, protocol: str, request: InferenceRequest) -> C
         return call.cancel
 
     body, headers = request.to_http()
-    connection = http.client.HTTPConnection(client.service.http_address, timeout=60)
+    connection = http.client.HTTPConnection(client.service.http_address, timeout=180)
     connection.request("POST", INFER, body, headers)
     return connection.close
 
@@ -187,7 +187,7 @@ class Load:
 
     def rest(self) -> None:
         """Send requests on one connection. Open another one after an error."""
-        connection = http.client.HTTPConnection(self.client.service.http_address, timeout=60)
+        connection = http.client.HTTPConnection(self.client.service.http_address, timeout=180)
         tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
         body = json.dumps({"inputs": [tensor]})
         while not self.stopping.is_set():

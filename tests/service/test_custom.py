@@ -100,7 +100,7 @@ def post(service: Running, path: str, json: Any, **headers: str) -> requests.Res
         f"http://{service.http_address}{path}",
         json=json,
         headers={"X-API-Key": KEY, **headers},
-        timeout=60,
+        timeout=180,
     )
 
 

@@ -72,7 +72,7 @@ def run_helm() -> Helm:
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [executable, *map(str, arguments)], capture_output=True, text=True, timeout=60
+            [executable, *map(str, arguments)], capture_output=True, text=True, timeout=180
         )
 
     return run

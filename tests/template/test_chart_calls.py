@@ -75,7 +75,7 @@ def run_test_pod(
     env = {**os.environ, **environment(container), "ADDRESS": address}
     env |= {name: str(value) for name, value in other.items()}
     command = [sys.executable, "-c", *container["args"]]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
 
 
 def address_of(service: Running, kind: str) -> str:

@@ -204,7 +204,7 @@ def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_
     }
     command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
     env = {**os.environ, **ports, "MODEL_DIR": str(tmp_path)}
-    done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=180)
     *_, last = done.stderr.splitlines()
     missing = re.search(
         rf"Cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR",

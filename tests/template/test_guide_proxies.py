@@ -107,7 +107,7 @@ def check_proxy(server: Running) -> None:
     request = urllib.request.Request(
         f"http://{server.http_address}/v2/models/iris/infer", body, headers
     )
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with urllib.request.urlopen(request, timeout=180) as reply:
         (output,) = InferenceResponse.from_http(reply.read(), reply.headers).outputs
         assert output.shape == [500_000, 3]
         assert re.fullmatch("[0-9a-f-]{32,36}", reply.headers["X-Request-Id"])

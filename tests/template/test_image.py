@@ -122,7 +122,7 @@ def ports() -> tuple[int, int, dict[str, str]]:
 
 def post(port: int, model: str, request: object) -> Any:
     url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
-    with urllib.request.urlopen(url, json.dumps(request).encode(), timeout=60) as response:
+    with urllib.request.urlopen(url, json.dumps(request).encode(), timeout=180) as response:
         return json.load(response)
 
 

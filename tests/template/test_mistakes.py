@@ -52,7 +52,7 @@ def start(
         env=env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
 
 

@@ -310,7 +310,7 @@ def test_grpc_service_sends_spans() -> None:
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 grpc.channel_ready_future(channel).result(60)
                 with pytest.raises(grpc.RpcError):
-                    channel.unary_unary(INFER)(b"", timeout=60)
+                    channel.unary_unary(INFER)(b"", timeout=180)
             process.terminate()
             assert process.wait(60) == 0
     assert [span.name for span in collector.spans] == [NAMES["grpc"]]

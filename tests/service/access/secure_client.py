@@ -74,7 +74,7 @@ class Client:
         if self.identity:
             context.load_cert_chain(*self.identity)
         return http.client.HTTPSConnection(
-            "127.0.0.1", self.service.http_port, timeout=60, context=context
+            "127.0.0.1", self.service.http_port, timeout=180, context=context
         )
 
     def channel(self) -> grpc.Channel:
@@ -121,7 +121,7 @@ def call(channel: grpc.Channel, method: str, body: bytes, headers: dict[str, str
     metadata = [(name.lower(), value) for name, value in headers.items()]
     invoke = channel.unary_unary(method)
     try:
-        invoke(body, metadata=metadata, timeout=60)
+        invoke(body, metadata=metadata, timeout=180)
     except grpc.RpcError as error:
         return error.code().name
     return "OK"

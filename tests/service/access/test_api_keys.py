@@ -103,7 +103,7 @@ def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_ke
             assert call(channel, method, b"", client_with_key.headers) != "UNAUTHENTICATED"
         status = (
             health_pb2_grpc.HealthStub(channel)
-            .Check(health_pb2.HealthCheckRequest(), timeout=60)
+            .Check(health_pb2.HealthCheckRequest(), timeout=180)
             .status
         )
         assert status == health_pb2.HealthCheckResponse.SERVING
@@ -114,9 +114,9 @@ def test_reflection_needs_a_key(client_without_key: Client) -> None:
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     with client_without_key.channel() as channel:
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
-        assert list(reflect(iter([request]), metadata=[("x-api-key", KEY)], timeout=60))
+        assert list(reflect(iter([request]), metadata=[("x-api-key", KEY)], timeout=180))
         with pytest.raises(grpc.RpcError) as caught:
-            list(reflect(iter([request]), timeout=60))
+            list(reflect(iter([request]), timeout=180))
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -204,7 +204,7 @@ def test_sighup_reloads_keys_and_certificates(tmp_path: Path) -> None:
     def certificates() -> set[str]:
         ports = running.http_port, running.grpc_port
         return {
-            ssl.get_server_certificate(("127.0.0.1", port), timeout=60).strip() for port in ports
+            ssl.get_server_certificate(("127.0.0.1", port), timeout=180).strip() for port in ports
         }
 
     with serve(files, **settings) as running:

@@ -35,7 +35,7 @@ def call(
 ) -> tuple[int, dict[str, str], bytes]:
     """Return the status, the headers and the body of a response. `_` in the name of a header is `-`."""
     with closing(
-        http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=60)
+        http.client.HTTPConnection("127.0.0.1", service.http_port, timeout=180)
     ) as connection:
         body = REQUEST if method == "POST" else None
         connection.request(

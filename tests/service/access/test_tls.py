@@ -35,7 +35,7 @@ from tests.service.access.secure_client import (
 
 def test_rejects_connections_without_tls(service: Running, client_with_key: Client) -> None:
     """Both ports reject connections without TLS, and continue to serve other clients."""
-    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection:
         connection.request("GET", "/v2/health/live")
         with pytest.raises((http.client.HTTPException, OSError)):
             connection.getresponse()
@@ -74,7 +74,7 @@ def probe(service: Running, **environment: Any) -> int:
     }
     env = {**os.environ, **{name: str(value) for name, value in settings.items()}}
     return subprocess.run(
-        [sys.executable, "-m", "app", "healthcheck"], cwd=ROOT, env=env, timeout=60
+        [sys.executable, "-m", "app", "healthcheck"], cwd=ROOT, env=env, timeout=180
     ).returncode
 
 
@@ -160,7 +160,7 @@ def test_missing_tls_setting_stops_startup(files: Files) -> None:
         env={**os.environ, "TLS_CERT_FILE": str(files.cert)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()

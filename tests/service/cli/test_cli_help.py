@@ -27,7 +27,7 @@ def test_interrupted_command() -> None:
         process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         with process, silent.accept()[0]:
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60) == (None, "Error: Interrupted\n")
+            assert process.communicate(timeout=180) == (None, "Error: Interrupted\n")
     assert process.returncode == 130
 
 

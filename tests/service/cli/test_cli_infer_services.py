@@ -176,7 +176,7 @@ def test_interrupt(service: Running, tmp_path: Path) -> None:
         part = out.with_name("out.csv.part")
         wait_for(lambda: part.exists() and part.stat().st_size > 0)
         os.killpg(process.pid, signal.SIGINT)
-        _, output = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=180)
     assert (process.returncode, output) == (130, b"Error: Interrupted\n")
     assert part.read_bytes().startswith(b'"number","text"')
     assert not out.exists()

@@ -44,7 +44,7 @@ def send_request(running: Running) -> float | None:
     """Return the output for 1, or None if the service is not ready."""
     body = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]})
     try:
-        with closing(http.client.HTTPConnection(running.http_address, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection(running.http_address, timeout=180)) as connection:
             connection.request("POST", "/v2/models/adder/infer", body)
             response = connection.getresponse()
             document = json.loads(response.read())

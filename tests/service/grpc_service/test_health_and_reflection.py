@@ -44,7 +44,7 @@ def test_watch_reports_changes(serve) -> None:
     service = serve(models.two_by_two())
     stub = health_pb2_grpc.HealthStub(service.channel)
     watches = [
-        stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=60)
+        stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=180)
         for name in ("", "inference.GRPCInferenceService", "iris")
     ]
     assert [next(each).status for each in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
@@ -63,9 +63,9 @@ def test_concurrent_watches_do_not_block_calls(serve) -> None:
     service = serve(models.two_by_two())
     stub = health_pb2_grpc.HealthStub(service.channel)
     for _ in range(100):
-        ending = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        ending = stub.Watch(health_pb2.HealthCheckRequest(), timeout=180)
         next(ending)
-        beginning = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        beginning = stub.Watch(health_pb2.HealthCheckRequest(), timeout=180)
         ending.cancel()
         assert service.grpc.call("ServerLive").live
         beginning.cancel()

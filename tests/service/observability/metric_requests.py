@@ -22,7 +22,7 @@ def post(
     service: Running, body: bytes, headers: dict[str, str], path: str = "/v2/models/test/infer"
 ) -> tuple[int, int]:
     """Return the status and the size of the response."""
-    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
         return response.status, len(response.read())

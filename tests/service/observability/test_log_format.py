@@ -72,11 +72,11 @@ def test_grpc_service_uses_the_format() -> None:
                 grpc.channel_ready_future(channel).result(60)
                 wait_for(lambda: Grpc(channel).call("ServerReady").ready)
                 channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")(
-                    b"", metadata=[("x-request-id", "last")], timeout=60
+                    b"", metadata=[("x-request-id", "last")], timeout=180
                 )
         finally:
             process.send_signal(signal.SIGTERM)
-        _, written = process.communicate(timeout=60)
+        _, written = process.communicate(timeout=180)
     assert process.returncode == 0
     *others, last = parse(written.decode(), "json")
     assert any("is ready on" in each["message"] for each in others)

@@ -30,7 +30,7 @@ def post_on_new_connection(
     service: Running, body: Any, path: str = "/v2/models/test/infer"
 ) -> tuple[int, Any]:
     """Call post() with a separate connection."""
-    with closing(http.client.HTTPConnection(service.http_address, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection:
         return post(connection, body, path)
 
 
@@ -57,5 +57,5 @@ def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )

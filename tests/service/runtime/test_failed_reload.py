@@ -41,7 +41,7 @@ class Served:
             assert response.kind == "ok", response
             return response.outputs["word"][2][0].decode(), response.outputs["pid"][2][0]
         with closing(
-            http.client.HTTPConnection(self.service.http_address, timeout=60)
+            http.client.HTTPConnection(self.service.http_address, timeout=180)
         ) as connection:
             connection.request("POST", "/v2/models/test/infer", json.dumps(REQUEST))
             outputs = json.loads(connection.getresponse().read())["outputs"]

@@ -25,7 +25,7 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture
 def connection(running: Running) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection(running.http_address, timeout=30)
+    connection = http.client.HTTPConnection(running.http_address, timeout=180)
     yield connection
     connection.close()
 
@@ -36,7 +36,7 @@ def test_forwarded_proto(allowed: str) -> None:
     scheme = "http" if allowed in ("10.0.0.1", "") else "https"
     with (
         gunicorn(ROOT, "tests.service.apps:url_route()", FORWARDED_ALLOW_IPS=allowed) as service,
-        closing(http.client.HTTPConnection(service.http_address, timeout=30)) as connection,
+        closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection,
     ):
         for headers, expected in [({"X-Forwarded-Proto": "https"}, scheme), ({}, "http")] * 2:
             connection.request("GET", "/where", headers=headers)

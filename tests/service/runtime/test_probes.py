@@ -23,7 +23,7 @@ def test_probe_command(stack: ExitStack, tmp_path: Path) -> None:
     def probe(*arguments: str) -> bool:
         command = [sys.executable, "-m", "app", "healthcheck", *arguments]
         return not subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **settings}, timeout=60
+            command, cwd=ROOT, env={**os.environ, **settings}, timeout=180
         ).returncode
 
     assert (probe(), probe("ready")) == (True, False)

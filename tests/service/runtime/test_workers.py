@@ -41,7 +41,7 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
         grpc.insecure_channel(service.grpc_address) as channel,
         ThreadPoolExecutor() as pool,
     ):
-        client = Grpc(channel, timeout=60)
+        client = Grpc(channel, timeout=180)
         waiting = pool.submit(call, long)
         wait_for((long / "x.begun").exists)
         kinds = set()
@@ -130,7 +130,7 @@ def test_works_without_linux_features() -> None:
     ):
         kept = [
             stack.enter_context(
-                closing(http.client.HTTPConnection(service.http_address, timeout=60))
+                closing(http.client.HTTPConnection(service.http_address, timeout=180))
             )
             for _ in range(100)
         ]

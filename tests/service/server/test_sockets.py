@@ -49,7 +49,7 @@ def test_new_handshakes_are_dropped(privileges: None, listener: socket.socket) -
 
     def connect(address: tuple[str, int]) -> None:
         try:
-            socket.create_connection(address, timeout=60).close()
+            socket.create_connection(address, timeout=180).close()
         except OSError as error:
             failures.append(error)
 
