@@ -99,7 +99,7 @@ def test_project_tests_pass(project: Path) -> None:
     """All tests of a new project pass, and none is skipped."""
     done = run_tests(project)
     assert done.returncode == 0, done.stdout
-    assert " 9 passed in " in done.stdout
+    assert " 11 passed in " in done.stdout
 
 
 def test_smoke_test_ignores_settings(project: Path) -> None:

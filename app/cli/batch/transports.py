@@ -129,10 +129,13 @@ def _read_tensor(member: dict[str, Any]) -> MetadataTensor:
         # Over gRPC, each value is an InferParameter.
         parameters[name] = value.get("string_param") if isinstance(value, dict) else value
     shape = list(map(int, member["shape"]))  # over gRPC, int64 is text
-    tensor = MetadataTensor(member["name"], member["datatype"], shape)
-    tensor.content_type = parameters.get("content_type")
-    tensor.missing = parameters.get("missing")
-    return tensor
+    return MetadataTensor(
+        member["name"],
+        member["datatype"],
+        shape,
+        content_type=parameters.get("content_type"),
+        missing=parameters.get("missing"),
+    )
 
 
 def _call(service: ServiceClient, method: str, **fields: str) -> dict[str, Any]:

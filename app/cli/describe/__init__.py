@@ -4,15 +4,21 @@
 inputs, and their first row. `predict_code` writes both as Python code.
 """
 
-from collections.abc import Collection, Iterator
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.cli.common import BROKEN, Failure
 from app.cli.options import PATH
 from app.inference.startup_errors import describe_error, import_remedy
+
+if TYPE_CHECKING:
+    from app.protocol.metadata import MetadataTensor
 
 SAMPLE_SUFFIXES = (".csv", ".json", ".npy", ".parquet")
 # Platforms in METADATA, by the suffix of the model file.
@@ -45,16 +51,17 @@ def command(sample: Path | None, model: Path | None) -> None:
     from app.cli.describe.predict_code import Declarations, write_code
     from app.cli.describe.samples import read_sample
 
-    declarations = Declarations(file.stem, MODEL_PLATFORMS.get(file.suffix, "python"))
+    inputs: Sequence[MetadataTensor] = ()
+    outputs: Sequence[MetadataTensor] = ()
+    example: Mapping[str, list[Any]] = {}
     if model:
         with _report_errors(model):
-            declarations.inputs, declarations.outputs = read_model(model)
+            inputs, outputs = read_model(model)
     if sample:
         with _report_errors(sample):
-            sample_inputs, example = read_sample(sample, declarations.inputs)
-        declarations.inputs = sample_inputs
-        declarations.example = example
-    click.echo(write_code(declarations))
+            inputs, example = read_sample(sample, inputs)
+    platform = MODEL_PLATFORMS.get(file.suffix, "python")
+    click.echo(write_code(Declarations(file.stem, platform, inputs, outputs, example)))
 
 
 def _check_suffix(file: Path | None, suffixes: Collection[str]) -> None:

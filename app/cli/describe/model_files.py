@@ -118,7 +118,5 @@ def _declare(name: str, type_name: str, shape: Sequence[Any]) -> MetadataTensor:
     sizes = []
     for size in shape:
         sizes.append(size if isinstance(size, int) else -1)
-    tensor = MetadataTensor(name, datatype, sizes)
-    if datatype == "BYTES":
-        tensor.content_type = "str"
-    return tensor
+    content_type = "str" if datatype == "BYTES" else None
+    return MetadataTensor(name, datatype, sizes, content_type)

@@ -3,8 +3,8 @@ predict().
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from keyword import iskeyword
 from textwrap import fill
 from typing import Any
@@ -43,9 +43,9 @@ class Declarations:
 
     name: str
     platform: str
-    inputs: list[MetadataTensor] = field(default_factory=list)
-    outputs: list[MetadataTensor] = field(default_factory=list)
-    example: dict[str, list[Any]] = field(default_factory=dict)
+    inputs: Sequence[MetadataTensor]
+    outputs: Sequence[MetadataTensor]
+    example: Mapping[str, list[Any]]
 
 
 def is_column(tensor: MetadataTensor) -> bool:
@@ -108,7 +108,7 @@ def _tensor_line(tensor: MetadataTensor) -> str:
     return f"        MetadataTensor({', '.join(arguments)}),\n"
 
 
-def _example_code(example: dict[str, list[Any]]) -> str:
+def _example_code(example: Mapping[str, list[Any]]) -> str:
     """Return the assignment of EXAMPLE, or "" for an empty example."""
     if not example:
         return ""

@@ -56,20 +56,20 @@ def read_sample(path: Path, model_inputs: Sequence[MetadataTensor]) -> Sample:
 
 def _declare(member: dict[str, Any], values: np.ndarray) -> MetadataTensor:
     """Return the declaration of an input in JSON form. `values` are its data."""
+    name = member["name"]
+    datatype = member["datatype"]
     shape = [-1, *values.shape[1:]]
-    tensor = MetadataTensor(member["name"], member["datatype"], shape)
-    if tensor.datatype != "BYTES":
-        return tensor
+    if datatype != "BYTES":
+        return MetadataTensor(name, datatype, shape)
 
     texts = [text for text in values.flat if text not in (None, NO_TIME)]
     if texts and all(MOMENT.fullmatch(str(text)) for text in texts):
-        tensor.content_type = "datetime"
+        content_type = "datetime"
     else:
         parameters = member.get("parameters", {})
-        tensor.content_type = parameters.get("content_type", "str")
-    if len(texts) < values.size:
-        tensor.missing = ""
-    return tensor
+        content_type = parameters.get("content_type", "str")
+    missing = "" if len(texts) < values.size else None
+    return MetadataTensor(name, datatype, shape, content_type, missing)
 
 
 def _read_tensors(path: Path, model_inputs: Sequence[MetadataTensor]) -> list[RequestInput]:
