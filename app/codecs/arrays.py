@@ -68,12 +68,13 @@ class NumpyCodec(InputCodec):
         NumPy would convert some of them.
         """
         array = plain_array(payload)
-        if isinstance(payload, list | tuple):
-            if array.dtype.kind in _NUMPY_TEXT_KINDS:
-                # NumPy has removed trailing zero bytes, and has converted numbers to text.
-                array = plain_array(payload, object)
-            elif array.dtype.kind == "f":
-                array = restore_integers(payload, array)
+        is_list = isinstance(payload, list | tuple)
+        if is_list and array.dtype.kind in _NUMPY_TEXT_KINDS:
+            # NumPy has removed trailing zero bytes, and has converted numbers to text.
+            array = plain_array(payload, object)
+        elif is_list and array.dtype.kind == "f":
+            # NumPy has converted integers to floats if they need 64 bits without a sign.
+            array = restore_integers(payload, array)
         return datatype_name(array.dtype), to_tensor_shape(array)
 
     @classmethod

@@ -260,8 +260,6 @@ def _decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
     Its dtype depends on the datatype and, for BYTES, on the content type. If a row has several
     elements, the cell is an array of them.
     """
-    import pandas as pd
-
     array = tensor.data
     if array.ndim == 0:
         error = InvalidInput(subject="shape", expected="one or more dimensions", got="[]")
@@ -278,15 +276,32 @@ def _decode_column(tensor: Tensor) -> pd.Series | ExtensionArray | np.ndarray:
     else:
         values = decode_tensor(tensor, NumpyCodec)
 
-    # A list has one value per element of the tensor, even if a row has several elements.
-    if isinstance(values, list) and len(values) == array.size != rows:
-        values = object_array(values).reshape(array.shape)
+    if isinstance(values, list):
+        # A list has one value per element of the tensor. A row may have several elements.
+        has_all_elements = len(values) == array.size
+        if has_all_elements and len(values) != rows:
+            return _array_to_column(object_array(values).reshape(array.shape))
+        return _list_to_column(values, content_type)
     if isinstance(values, np.ndarray):
         return _array_to_column(values)
+    return _other_to_column(values, content_type)
 
-    if isinstance(values, list) and not set(map(type, values)) <= {str, type(None)}:
+
+def _list_to_column(values: list[Any], content_type: str | None) -> pd.Series | ExtensionArray:
+    """Return the column of a list with one value per row."""
+    import pandas as pd
+
+    has_only_text = set(map(type, values)) <= {str, type(None)}
+    if not has_only_text:
         # Without this dtype, pandas would convert some objects, such as integers.
         return pd.Series(object_array(values), dtype=object)
+    return _other_to_column(values, content_type)
+
+
+def _other_to_column(values: Any, content_type: str | None) -> pd.Series | ExtensionArray:
+    """Return the column of texts, or of what a codec of the project returns, such as a Series."""
+    import pandas as pd
+
     if content_type == StringCodec.ContentType:
         return pd.array(values, dtype=_text_dtype())
     return pd.Series(values)

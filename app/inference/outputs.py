@@ -45,7 +45,6 @@ from app.protocol.datatypes import (
     text_array,
 )
 from app.protocol.errors import (
-    NOTHING,
     InferenceError,
     InvalidInput,
     ModelError,
@@ -123,16 +122,14 @@ def match_outputs(
 def _mismatch_error(
     error_class: type[InferenceError], problem: str, error: InferenceError
 ) -> InferenceError:
-    """Return the error for an output that cannot be encoded.
+    """Return an error that says for which reason an output cannot be encoded.
 
-    The log omits the values of the output.
+    `error` is that reason. The subject of the new error is the output, not a part of it.
     """
-    return error_class(
-        f"{problem}: {error.reason()}",
-        expected=error.expected,
-        got=NOTHING if error.got is None else error.got,
-        remedy=error.remedy,
-    )
+    problem = f"{problem}: {error.reason()}"
+    if error.got is None:
+        return error_class(problem, expected=error.expected, remedy=error.remedy)
+    return error_class(problem, expected=error.expected, got=error.got, remedy=error.remedy)
 
 
 def _encode_again(
@@ -230,24 +227,36 @@ def _encode_with_codec(value: Any, tensor: MetadataTensor) -> tuple[Any, str | N
 def _encode_pandas_column(value: Any, tensor: MetadataTensor) -> tuple[Any, str | None]:
     """Return the array of a pandas column, and its content type if METADATA declares none.
 
-    The declaration takes precedence over the data, which may be empty or have missing values.
+    A declared content type takes precedence over the dtype of the column, because the column may be
+    empty or have missing values. Without one, the dtype decides.
     """
-    declared = tensor.content_type
-    shape = tensor.shape
-    if declared == DatetimeCodec.ContentType and tensor.missing is None:
-        return match_rank(encode_moments(column_values(value)).array, shape), None
-    if declared == StringCodec.ContentType:
-        return match_rank(object_array(column_values(value)), shape), None
-    if declared is not None:
-        return _encode_value(column_values(value), tensor), None
+    if tensor.content_type is not None:
+        array = _encode_declared_column(value, tensor)
+        return match_rank(array, tensor.shape), None
+    array, content_type = _encode_column_by_dtype(value, tensor)
+    return match_rank(array, tensor.shape), content_type
 
+
+def _encode_declared_column(value: Any, tensor: MetadataTensor) -> np.ndarray:
+    """Encode a pandas column with the declared content type."""
+    elements = column_values(value)
+    if tensor.content_type == StringCodec.ContentType:
+        return object_array(elements)
+    # encode_moments() writes missing moments as null. A declared text for them needs the codec.
+    if tensor.content_type == DatetimeCodec.ContentType and tensor.missing is None:
+        return encode_moments(elements).array
+    return _encode_value(elements, tensor)
+
+
+def _encode_column_by_dtype(value: Any, tensor: MetadataTensor) -> tuple[np.ndarray, str | None]:
+    """Encode a pandas column by its dtype. Return the array and its content type."""
     is_number = tensor.datatype != "BYTES"
-    if is_number and value.dtype == object:
-        return match_rank(plain_array(list(value)), shape), None
+    if is_number and value.dtype == object:  # Python numbers
+        return plain_array(list(value)), None
     column = encode_column(value, allow_null=True)
     if is_number and column.content_type == PandasJsonCodec.ContentType:
         raise ModelError(f"{tensor.datatype} cannot represent the missing values of {value.dtype}")
-    return match_rank(column.array, shape), column.content_type
+    return column.array, column.content_type
 
 
 def _encode_value(value: Any, tensor: MetadataTensor) -> np.ndarray:
@@ -337,8 +346,10 @@ def _to_text_array(value: Any) -> np.ndarray:
 
 
 def _check_no_integers(array: np.ndarray, datatype: Datatype) -> None:
-    """Raise InvalidInput if integers are returned as floats: probably the wrong array, or the wrong
-    datatype.
+    """Raise InvalidInput if predict() returns integers for an output with a floating-point datatype.
+
+    NumPy could convert them, but then the owner has probably returned the wrong array, or declared
+    the wrong datatype.
     """
     if array.size and array.dtype.kind in "iu":
         raise InvalidInput(

@@ -306,10 +306,11 @@ class DataFrameBinder(CustomTypeBinder):
         super().__init__(parameter, value_class, metadata, content_type="pd")
 
     def _codec_name(self, request: InferenceRequest) -> str:
-        # The codecs `np` and `str` return the value of one input. With one input, that is its
-        # column.
         name = super()._codec_name(request)
-        if name in TYPES_OF_BOTH_LEVELS and len(self._metadata.inputs) == 1:
+        # The request codecs `np` and `str` return the value of the first input, not a DataFrame. If
+        # the model has only this input, its value is the only column, which `pd` decodes.
+        has_one_column = len(self._metadata.inputs) == 1
+        if name in TYPES_OF_BOTH_LEVELS and has_one_column:
             return "pd"
         return name
 
@@ -385,25 +386,28 @@ def apply_declared_content_type(tensor: RequestInput, declared: MetadataTensor) 
     If the client sends another content type, it says only how to decode the data: the values are
     then encoded again with the declared one. Raise InvalidInput if this is not possible.
     """
-    content_type = tensor.parameters.get("content_type")
-    if declared.content_type is None or declared.content_type == content_type:
+    sent_type = tensor.parameters.get("content_type")
+    declared_type = declared.content_type
+    if declared_type is None or declared_type == sent_type:
         return tensor
 
-    # Both content types have the same data: a datetime is text too.
-    is_same_data = (content_type, declared.content_type) == ("str", "datetime")
-    if content_type is None or is_same_data:
+    # The data does not change if the client sends no content type. It does not either for text that
+    # is declared as datetimes, because datetimes are sent as text.
+    is_datetime_text = sent_type == "str" and declared_type == "datetime"
+    if sent_type is None or is_datetime_text:
         parameters = {**tensor.parameters, **declared.parameters}
         return RequestInput.of(
             tensor.name, tensor.datatype, tensor.data, parameters, tensor.missing
         )
 
-    # A codec of the project defines itself what its values are. JSON is text that the client may
-    # want as text.
-    is_json_as_text = (content_type, declared.content_type) == ("str", "pd_json")
-    if declared.content_type not in SHIPPED or is_json_as_text:
+    # A client that sends `str` for declared JSON wants text, not the values in it.
+    is_json_text = sent_type == "str" and declared_type == "pd_json"
+    # A codec of the project may not be able to encode the values of another one.
+    is_projects_codec = declared_type not in SHIPPED
+    if is_json_text or is_projects_codec:
         return tensor
 
-    codec = find_input_codec(declared.content_type)
+    codec = find_input_codec(declared_type)
     value = decode_tensor(tensor, codec)  # with the client's content type, not with `codec`
     try:
         encoded = codec.encode_input(tensor.name, value, missing=tensor.missing)

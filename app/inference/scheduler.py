@@ -191,7 +191,8 @@ class Group:
         self.tickets: list[Ticket] = []
         self.rows = 0  # including the rows of requests that have timed out
         self._has_delay_ended = False
-        # A lock that wait_for_more() cannot take until end_delay() releases it.
+        # The end of the delay, as a lock: end_delay() releases it, for which wait_for_more() waits.
+        # It is faster than an Event.
         self._delay_gate = threading.Lock()
         self._delay_gate.acquire()
 
@@ -358,20 +359,21 @@ class Scheduler:
     # The methods from here on take the lock if they need it.
 
     def _wait(self, ticket: Ticket, group: Group) -> None:
-        """Block until the ticket leads its group or is done. Raise DeadlineExceeded.
+        """Block until the ticket leads its group or is done.
 
-        The ticket may already be so.
+        Raise DeadlineExceeded if it still waits at its latest start.
         """
-        ticket.call.release_thread()
-        if ticket.wait(until=self._latest_start(ticket)):
+        ticket.call.release_thread()  # the thread is about to block
+        is_awake = ticket.wait(until=self._latest_start(ticket))
+        if is_awake:
             return
 
         with self._lock:
             if ticket.state is WAITING:
                 self._leave(ticket, group)
                 raise _deadline_exceeded()
-        # Another thread was faster: the ticket leads its group, or its run has started, which
-        # cannot be interrupted, or its client has left. That thread calls wake().
+        # At the same moment, another thread has changed the state: the ticket leads its group, its
+        # run has started, or its client has left. This other thread will also wake the ticket.
         ticket.wait(until=math.inf)
 
     def _lead(self, leader: Ticket, group: Group, predict: Predict) -> None:

@@ -80,7 +80,11 @@ class Statistics:
             self._worker = np.memmap(file, WORKER, "r+", shape=1)[0]
 
     def observe(self, calls: list[Call]) -> None:
-        """Count completed inference requests."""
+        """Count completed inference requests in `total`.
+
+        While read() waits in any worker, also count those that ended after its start in `late`. See
+        the docstring of this module.
+        """
         successes = []
         failures = []
         for call in calls:
@@ -99,13 +103,15 @@ class Statistics:
         _count_successes(worker["total"], successes)
         _count_failures(worker["total"], failures)
 
-        asked = worker["asked"]
-        if worker["late_since"] != asked:  # a new call of read()
+        read_start = worker["asked"]  # of the latest call of read()
+        is_new_read = worker["late_since"] != read_start
+        if is_new_read:
             worker["late"] = np.zeros((), COUNTERS)
-            worker["late_since"] = asked
-        if time.monotonic() < asked + MAX_READ_SECONDS:  # read() may still wait
-            _count_successes(worker["late"], _select_late(successes, asked))
-            _count_failures(worker["late"], _select_late(failures, asked))
+            worker["late_since"] = read_start
+        may_still_wait = time.monotonic() < read_start + MAX_READ_SECONDS
+        if may_still_wait:
+            _count_successes(worker["late"], _select_late(successes, read_start))
+            _count_failures(worker["late"], _select_late(failures, read_start))
 
     def read(self) -> dict[str, Any]:
         """Return the statistics of the requests that ended before this call.
@@ -160,8 +166,9 @@ class Statistics:
         return workers or [self._worker]
 
 
-def _select_late(calls: list[Call], asked: float) -> list[Call]:
-    return [call for call in calls if call.timings.ended > asked]
+def _select_late(calls: list[Call], read_start: float) -> list[Call]:
+    """Return the calls that ended after the start of read()."""
+    return [call for call in calls if call.timings.ended > read_start]
 
 
 def _count_failures(counters: Any, failures: list[Call]) -> None:

@@ -131,15 +131,18 @@ class WorkerLifecycle:
     def replace_if_stuck(self, calls: list[Call]) -> None:
         """If a call of predict() is stuck, let the master replace this worker.
 
-        It checks the states each second.
+        This is an observer, so that it runs regularly. It does not need the calls.
         """
-        if self.service.pipeline.has_stuck_call and self.shared.state(self.server.age) < STUCK:
-            logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
-            self.shared.set_state(self.server.age, STUCK)
-            if "rolling_reload" in self.settings.disable_optimizations:
-                os.kill(
-                    os.getpid(), signal.SIGTERM
-                )  # gunicorn's own master starts a worker when this one has exited
+        is_serving = self.shared.state(self.server.age) < STUCK
+        if not is_serving or not self.service.pipeline.has_stuck_call:
+            return
+
+        logger.warning("Replacing worker %d, because a call of predict() is stuck", os.getpid())
+        # RollingArbiter checks the states each second, and starts a new worker before it stops this
+        # one. gunicorn's own master starts one when this worker has exited.
+        self.shared.set_state(self.server.age, STUCK)
+        if not self.settings.is_enabled("rolling_reload"):
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def open(self) -> None:
         """Start the gRPC server, and accept connections of both protocols."""

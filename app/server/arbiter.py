@@ -91,17 +91,22 @@ class RollingArbiter(Arbiter):
     def reap_workers(self) -> None:
         """Reap exited workers.
 
-        For two exit codes, gunicorn raises HaltServer even if the worker was ready.
+        gunicorn halts the service if a worker exits with status 3 (its boot failed) or 4 (its
+        application failed), even if it was ready before. Instead, let handle_worker_exit() decide.
         """
         workers = dict(self.WORKERS)
         try:
             super().reap_workers()
         except HaltServer as halt:
-            if not halt.reason:
-                raise  # from handle_worker_exit()
+            # gunicorn gives a reason. handle_worker_exit(), which it may have called for another
+            # worker, gives none.
+            is_decided = not halt.reason
+            if is_decided:
+                raise
             for pid in workers.keys() - self.WORKERS.keys():
                 self.handle_worker_exit(workers[pid], halt.exit_status)
-            self.reap_workers()  # one SIGCHLD can stand for several workers
+            # gunicorn stopped at this worker. One SIGCHLD can stand for several.
+            self.reap_workers()
 
     def handle_worker_exit(self, worker: Any, status: int = Arbiter.WORKER_BOOT_ERROR) -> None:
         """Record the exit of a worker.

@@ -154,25 +154,25 @@ class Worker(BaseWorker):
                 time.sleep(NO_FILE_SECONDS)
 
     def _stop(self) -> None:
-        """Serve during the drain, then finish the requests that are running or being received.
-
-        See Lifecycle.
-        """
-        self.alive = False
+        """Serve during the drain, then finish the requests that are running or being received."""
+        self.alive = False  # from now on, each response ends its connection
         lifecycle = self.lifecycle
 
+        # 1. The drain: clients still connect, because they do not know yet that the service stops.
         drain_seconds = lifecycle.on_stop()
         if drain_seconds:
             self.log.info("Stopping. Accepting requests for %g s", drain_seconds)
         self._run_for(drain_seconds)
-
         lifecycle.on_drain_end()
-        if lifecycle.is_service_stopping():  # accept only connections whose handshake has begun
+
+        # 2. If no other worker shares the listeners, accept the connections whose handshake has begun.
+        if lifecycle.is_service_stopping():
             for listener in self.sockets:
                 drop_new_handshakes(listener)
             self._run_for(HANDSHAKE_SECONDS)
-
         self._is_accepting = False
+
+        # 3. Finish the requests. Idle connections are closed soon: their time begins now.
         self.idle_seconds = IDLE_LINGER_SECONDS
         self.connections.restart_waits()
         end = time.monotonic() + lifecycle.options.finish_seconds
