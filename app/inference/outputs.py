@@ -346,7 +346,7 @@ def _to_text_array(value: Any) -> np.ndarray:
 
 
 def _check_no_integers(array: np.ndarray, datatype: Datatype) -> None:
-    """Raise InvalidInput if predict() returns integers for an output with a floating-point datatype.
+    """Raise InvalidInput if predict() returns integers for a floating-point datatype.
 
     NumPy could convert them, but then the owner has probably returned the wrong array, or declared
     the wrong datatype.

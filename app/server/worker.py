@@ -165,7 +165,7 @@ class Worker(BaseWorker):
         self._run_for(drain_seconds)
         lifecycle.on_drain_end()
 
-        # 2. If no other worker shares the listeners, accept the connections whose handshake has begun.
+        # 2. If the whole service stops, accept the connections whose handshake has begun.
         if lifecycle.is_service_stopping():
             for listener in self.sockets:
                 drop_new_handshakes(listener)
