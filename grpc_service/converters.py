@@ -206,9 +206,12 @@ def _from_contents(contents: Any, datatype: Datatype, shape: Sequence[int]) -> n
     if datatype.is_text:
         return reshape(object_array(elements), shape)
 
-    # protobuf has arrays since version 7.
-    if len(elements) <= _MAX_LIST_LENGTH or not hasattr(elements, "__array__"):
-        elements = elements[:]
+    # NumPy converts a short list faster than protobuf's array. protobuf has arrays since version 7.
+    is_short = len(elements) <= _MAX_LIST_LENGTH
+    has_array = hasattr(elements, "__array__")
+    if is_short or not has_array:
+        elements = elements[:]  # a list
+    # Small integers share a field of 32 bits, so they must also be in the range of their datatype.
     array = np.asarray(elements, _SHARED_DTYPES.get(field_name, datatype.dtype))
     if array.dtype != datatype.dtype:
         array = cast_in_range(array, datatype)

@@ -228,31 +228,43 @@ class Pool(Executor):
 
     def _receive(self, run: Callable[..., Any], call: SubmittedCall) -> None:
         """Start to receive the message of a unary call. Queue the call when it is complete."""
-        _, event, state, handler, _, deserialize, serialize = call
-        core_call = event.call
-        store_message = _server._receive_message(state, core_call, deserialize)
-
-        def on_message(message_event: Any) -> Any:
-            """Store the message, and queue the call. The event thread uses the result."""
-            result = store_message(message_event)
-            request = state.request
-            state.request = None
-            if request is None:
-                # The client has sent no message or a malformed one, or has canceled the call.
-                # grpcio's function fails a call that has not ended: it asks for the message again,
-                # and gets none at once.
-                self._put(run, call)
-            elif serialize is None:
-                self._put(run, (run_handler, event, state, handler, request, deserialize))
-            else:
-                self._put(run, call._replace(get_request=partial(_identity, request)))
-            return result
-
+        state = call.state
+        core_call = call.event.call
+        store_message = _server._receive_message(state, core_call, call.deserialize)
+        on_message = partial(self._queue_with_message, run, call, store_message)
         with state.condition:
             if _server._is_rpc_state_active(state):
                 operation = _server.cygrpc.ReceiveMessageOperation(0)
                 core_call.start_server_batch((operation,), on_message)
                 state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
+
+    def _queue_with_message(
+        self,
+        run: Callable[..., Any],
+        call: SubmittedCall,
+        store_message: Callable[[Any], Any],
+        message_event: Any,
+    ) -> Any:
+        """Store the message of a call in its state, and queue the call.
+
+        grpcio's event thread calls this when the message is complete, and uses the result.
+        `store_message` is grpcio's own callback for this.
+        """
+        result = store_message(message_event)
+        state = call.state
+        request = state.request
+        state.request = None
+        if request is None:
+            # The client has sent no message or a malformed one, or has canceled the call. grpcio's
+            # function fails a call that has not ended: it asks for the message again, and gets none
+            # at once.
+            self._put(run, call)
+        elif call.serialize is None:  # the handler returns bytes
+            arguments = (run_handler, call.event, state, call.handler, request, call.deserialize)
+            self._put(run, arguments)
+        else:
+            self._put(run, call._replace(get_request=partial(_identity, request)))
+        return result
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Queue run(*arguments). Start a thread if none is idle."""

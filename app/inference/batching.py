@@ -40,10 +40,14 @@ def batch_key(request: InferenceRequest) -> Hashable | None:
     Requests of one kind have the same inputs, datatypes and shapes apart from the first dimension,
     ask for the same outputs, and have the same parameters, except those for the transport.
     """
-    row_shapes = {tensor.data.shape[:1] for tensor in request.inputs}
-    has_rows = len(row_shapes) == 1 and row_shapes.isdisjoint({(), (0,)})
-    if not has_rows:
+    row_counts = set()
+    for tensor in request.inputs:
+        if tensor.data.ndim == 0:  # a scalar has no rows
+            return None
+        row_counts.add(len(tensor.data))
+    if len(row_counts) != 1 or 0 in row_counts:
         return None
+
     inputs = []
     for tensor in request.inputs:
         parameters = _parameter_key(tensor.parameters)

@@ -104,9 +104,12 @@ class ModelAdapter:
             result = self.module.predict(model, **arguments)
             values, parameters = self._results.read(result)
             for call in calls:
+                # predict() may have added parameters through the contexts. They are copied, because
+                # predict() may keep the dict.
                 if call.additions.parameters:
                     call.set_response_parameters(to_builtin(dict(call.additions.parameters)))
-            requested: dict[str, Any] = {}
+
+            requested: dict[str, Any] = {}  # the content types by output
             for output in request.outputs:
                 requested[output.name] = output.parameters.get("content_type")
             return match_outputs(values, self.outputs, requested), parameters

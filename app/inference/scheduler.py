@@ -208,7 +208,7 @@ class Group:
             self._delay_gate.release()
 
     def wait_for_more(self) -> None:
-        """Block the leader until the delay ends."""
+        """Block the leader until `delay_end`, or until another thread calls end_delay()."""
         seconds = self.delay_end - monotonic()
         if not self._has_delay_ended and seconds > 0:
             self._delay_gate.acquire(timeout=seconds)

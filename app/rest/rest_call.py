@@ -35,7 +35,7 @@ class RestCall(Call):
         self.path: str = get("PATH_INFO", "")
         if not self.path.isascii():  # WSGI decodes it as Latin-1
             self.path = self.path.encode("latin-1").decode("utf-8", "replace")
-        self.method = get("REQUEST_METHOD", "")
+        self.method: str = get("REQUEST_METHOD", "")
         self.client_address = get("REMOTE_ADDR", "")
 
     @cached_property
@@ -89,9 +89,13 @@ class RestCall(Call):
 
     @property
     def _log_method(self) -> str:
-        """The method, unless it could be any text of a client."""
-        is_known = bool(self.route) or self.method in HTTPMethod.__members__
-        return self.method if is_known else "_OTHER"
+        """The method, or `_OTHER` for an unknown one, because a client can send any text.
+
+        Only known methods have a route.
+        """
+        if self.route or self.method in HTTPMethod.__members__:
+            return self.method
+        return "_OTHER"
 
     @property
     def _connection(self) -> Any:

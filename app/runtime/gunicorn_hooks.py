@@ -180,10 +180,16 @@ def prepare_worker(worker: Any) -> None:
 
 
 def start_worker(worker: Any, settings: Settings) -> None:
-    """Start the lifecycle of a worker. gunicorn's own workers always accept connections."""
+    """Start the lifecycle of a worker, which loads the model.
+
+    A ServiceWorker already has one, and accepts connections when the model is ready. gunicorn's own
+    workers, such as gthread, accept connections from the start, so there is nothing to do then.
+    """
     if not isinstance(worker, ServiceWorker):
         accept_signals()
-        worker.lifecycle = WorkerLifecycle(worker.wsgi, worker, settings, shared, lambda: None)
+        worker.lifecycle = WorkerLifecycle(
+            worker.wsgi, worker, settings, shared, accept=lambda: None
+        )
     worker.lifecycle.start()
 
 
