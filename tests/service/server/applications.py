@@ -232,9 +232,9 @@ def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
     """Return hasty(), and delay the decision that a request is overdue until a thread has served the request."""
     decide = connection.Connection.is_overdue
 
-    def decide_late(each: connection.Connection, **times: float) -> bool:
+    def decide_late(each: connection.Connection, now: float, idle_seconds: float) -> bool:
         since = each.progress.wait_began
-        is_late = each.state is connection.State.RECEIVING and decide(each, **times)
+        is_late = each.state is connection.State.RECEIVING and decide(each, now, idle_seconds)
         if is_late:
             sys.stderr.write("overdue\n")
             wait_for(lambda: each.progress.wait_began != since)
