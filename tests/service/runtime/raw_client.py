@@ -43,11 +43,11 @@ def request_of(*texts: str) -> bytes:
 
 def chunked(body: bytes, size: int = 1000, trailer: bytes = b"") -> bytes:
     """Return the body in chunks of `size` bytes, and the last, empty chunk."""
-    encoded = b""
+    pieces = []
     for start in range(0, len(body), size):
         chunk = body[start : start + size]
-        encoded += b"%x\r\n%s\r\n" % (len(chunk), chunk)
-    return encoded + b"0\r\n" + trailer + b"\r\n"
+        pieces.append(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+    return b"".join(pieces) + b"0\r\n" + trailer + b"\r\n"
 
 
 def family_of(host: str) -> socket.AddressFamily:
