@@ -10,15 +10,17 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from oip_conformance import messages
-from oip_conformance.client import SHOWN_BYTES, LastExchange, shown
+from oip_conformance.client import LastExchange
+from oip_conformance.texts import SHOWN_BYTES, show_bytes
 
-PARSED_BYTES_AT_MOST = 100_000
+MAX_PARSED_BYTES = 100_000
 
 
 class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
     """Records the last call of a channel, and the error messages of all blocking calls.
 
-    Calls that return a future end in a thread of grpcio, maybe after the report. Their messages are not recorded.
+    Calls that return a future end in a thread of grpcio, maybe after the report. Their messages are
+    not recorded.
     """
 
     def __init__(self, last: LastExchange):
@@ -27,44 +29,51 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def intercept_unary_unary(
         self, continuation: Callable[..., Any], details: Any, request: Any
     ) -> Any:
-        self.last.response, self.last.request = (
-            "",
-            f"{details.method}\n{text_of(details.method, request)}".strip(),
-        )
+        text = f"{details.method}\n{text_of(details.method, request)}"
+        self.last.record_request(text.strip())
         call = continuation(details, request)
         if call.done():
             self.record_error(call)
         return call
 
     def record_error(self, call: grpc.Call) -> None:
-        if call.code() is not grpc.StatusCode.OK and (message := call.details()):
+        """Record the error message of a call that has ended."""
+        message = call.details()
+        if message and call.code() is not grpc.StatusCode.OK:
             self.last.record_message(call.code().name, message)
 
     def intercept_stream_stream(
         self, continuation: Callable[..., Any], details: Any, requests: Any
     ) -> Any:
-        self.last.response, self.last.request = "", details.method
+        self.last.record_request(details.method)
         return continuation(details, requests)
 
 
-def text_of(method: str, request: Any) -> str:
-    """Return a message as text, or its bytes if it is invalid or too long."""
+def text_of(path: str, request: Any) -> str:
+    """Return a request as text, or its bytes if it is not a valid message, or too long.
+
+    `path` is "/SERVICE/METHOD". The cases send bytes to the inference service, and messages to
+    others.
+    """
     if not isinstance(request, bytes):
-        return cut(request)
-    service, _, name = method[1:].partition("/")
-    known = messages.SERVICE.methods_by_name.get(name) if service == messages.SERVICE_NAME else None
-    if known is None or len(request) > PARSED_BYTES_AT_MOST:
-        return shown(request)
+        return message_text(request)
+
+    service, _, name = path.removeprefix("/").partition("/")
+    is_known = service == messages.SERVICE_NAME and name in messages.SERVICE.methods_by_name
+    if not is_known or len(request) > MAX_PARSED_BYTES:
+        return show_bytes(request)
+
+    method = messages.SERVICE.methods_by_name[name]
     try:
-        return cut(messages.message(known.input_type.name).FromString(request))
+        message = messages.message(method.input_type.name).FromString(request)
     except DecodeError:
-        return shown(request)
+        return show_bytes(request)
+    return message_text(message)
 
 
-def cut(message: Any) -> str:
+def message_text(message: Any) -> str:
+    """Return the truncated text of a message."""
     text = text_format.MessageToString(message, as_utf8=True)
-    return (
-        text
-        if len(text) <= SHOWN_BYTES
-        else f"{text[:SHOWN_BYTES]}... ({message.ByteSize()} bytes)"
-    )
+    if len(text) <= SHOWN_BYTES:
+        return text
+    return f"{text[:SHOWN_BYTES]}... ({message.ByteSize()} bytes)"

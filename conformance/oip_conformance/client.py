@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from oip_conformance.wires import describe_response
+from oip_conformance.texts import SHOWN_BYTES, show_bytes
+from oip_conformance.wires import HEADER_LENGTH, describe_response
 
 TIMEOUT_SECONDS = 5.0
-SHOWN_BYTES = 500
+# Errors of a request on an idle connection that the server has closed.
+IDLE_CLOSED = (ConnectionResetError, BrokenPipeError)
 
 
 @dataclass
 class LastExchange:
-    """The last request and the last REST response as truncated text. Several clients can share an instance.
+    """The last request and the last REST response as truncated text. Clients can share an instance.
 
     `messages` contains the error messages of all responses, with their statuses.
     """
@@ -29,6 +31,11 @@ class LastExchange:
     response: str = ""
     messages: set[tuple[str, str]] = field(default_factory=set)
 
+    def record_request(self, text: str) -> None:
+        """Record a request that is sent next. It has no response yet."""
+        self.request = text
+        self.response = ""
+
     def record_reply(self, reply: Reply) -> None:
         self.response = repr(reply)
         if reply.status_code >= 400 and reply.data.startswith(b'{"error"'):
@@ -36,16 +43,9 @@ class LastExchange:
                 self.record_message(str(reply.status_code), reply.json["error"])
 
     def record_message(self, status: str, message: str) -> None:
-        self.messages.add((status, str(message).encode(errors="backslashreplace").decode()))
-
-
-def shown(octets: bytes, most: int = SHOWN_BYTES) -> str:
-    """Return the first `most` bytes as text."""
-    head = octets[:most].decode(errors="backslashreplace")
-    text = "".join(
-        each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in head
-    )
-    return text if len(octets) <= most else f"{text}... ({len(octets)} bytes)"
+        """Record an error message. Unpaired surrogates, which JSON can contain, are escaped."""
+        text = str(message).encode(errors="backslashreplace").decode()
+        self.messages.add((status, text))
 
 
 @dataclass(repr=False)
@@ -79,30 +79,35 @@ def read_reply(response: http.client.HTTPResponse) -> Reply:
     return Reply(response.status, response.headers, response.read())
 
 
-def content_type(headers: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the Content-Type header for a body, because some servers require it. R18 has separate cases."""
-    binary = any(name.lower() == "inference-header-content-length" for name in headers)
-    return {"Content-Type": "application/octet-stream" if binary else "application/json"}
+def default_content_type(headers: Mapping[str, str | None]) -> str:
+    """Return the Content-Type for a body, because some servers require it. R18 has separate cases."""
+    names = [name.lower() for name in headers]
+    if HEADER_LENGTH.lower() in names:
+        return "application/octet-stream"
+    return "application/json"
 
 
 class Http:
-    """A keep-alive connection to the server at `url`. It opens on demand, and again after the server closes it."""
+    """A keep-alive connection to the server at `url`.
+
+    It opens on demand, and again after the server closes it. With `reconnects`, a request that
+    fails because the server has closed the idle connection is sent again on a new one.
+    """
 
     def __init__(
         self,
         url: str,
-        renewed: bool = False,
+        reconnects: bool = False,
         timeout: float = TIMEOUT_SECONDS,
         last: LastExchange | None = None,
     ):
-        """With `renewed`, retry a request on a new connection if the server has closed the idle connection."""
-        self.renewed, self.timeout, self.last = renewed, timeout, last or LastExchange()
         parts = urlsplit(url)
-        self.host, self.port, self.prefix = (
-            parts.hostname or "",
-            parts.port or 80,
-            parts.path.rstrip("/"),
-        )
+        self.host = parts.hostname or ""
+        self.port = parts.port or 80
+        self.prefix = parts.path.rstrip("/")
+        self.reconnects = reconnects
+        self.timeout = timeout
+        self.last = last or LastExchange()
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def open(
@@ -113,38 +118,53 @@ class Http:
         headers: Mapping[str, str | None] | None = None,
         chunked: bool = False,
     ) -> Reply:
-        """Send a request and return the reply. Headers with the value None are omitted."""
-        text = data.encode() if isinstance(data, str) else data
-        body = text if isinstance(text, bytes) else list(text)
-        named = {**content_type(headers or {}), **(headers or {})} if body else headers or {}
-        given = {name: value for name, value in named.items() if value is not None}
-        self.note(method, path, given, body)
-        kept = self.connection.sock
+        """Send a request and return the reply.
+
+        A body that is an iterable is sent piece by piece. Headers with the value None are omitted.
+        """
+        body: bytes | list[bytes]
+        if isinstance(data, str):
+            body = data.encode()
+        elif isinstance(data, bytes):
+            body = data
+        else:
+            body = list(data)
+
+        fields = dict(headers or {})
+        if body:
+            fields = {"Content-Type": default_content_type(fields), **fields}
+        present = {name: value for name, value in fields.items() if value is not None}
+        self.record_request(method, path, headers=present, body=body)
+
+        was_open = self.connection.sock is not None
+        url = self.prefix + path
         try:
-            self.connection.request(
-                method, self.prefix + path, body or None, given, encode_chunked=chunked
-            )
+            self.connection.request(method, url, body or None, present, encode_chunked=chunked)
             reply = read_reply(self.connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
-            if kept and self.renewed and isinstance(error, (ConnectionResetError, BrokenPipeError)):
+            if was_open and self.reconnects and isinstance(error, IDLE_CLOSED):
                 return self.open(method, path, body, headers, chunked)
             raise
         self.last.record_reply(reply)
         return reply
 
-    def note(
-        self, method: str, path: str, headers: Mapping[str, str | None], body: bytes | list[bytes]
+    def record_request(
+        self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | list[bytes]
     ) -> None:
         """Record the request before it is sent."""
-        lines = [
-            f"{method} {self.prefix}{path}",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
+        lines = [f"{method} {self.prefix}{path}"]
+        for name, value in headers.items():
+            lines.append(f"{name}: {value}")
+
         if isinstance(body, list):
-            lines.append(f"({len(body)} pieces, of {sum(map(len, body))} bytes in all)")
-            body = b"".join(piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES])[:SHOWN_BYTES]
-        self.last.response, self.last.request = "", "\n".join([*lines, "", shown(body)]).strip()
+            size = sum(len(piece) for piece in body)
+            lines.append(f"({len(body)} pieces, of {size} bytes in all)")
+            # The pieces can be large. None of them can contribute more than this.
+            beginnings = [piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES]]
+            body = b"".join(beginnings)[:SHOWN_BYTES]
+        lines += ["", show_bytes(body)]
+        self.last.record_request("\n".join(lines).strip())
 
     def post(
         self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None
@@ -156,11 +176,8 @@ class Http:
 
     def open_raw(self) -> RawConnection:
         """Open a separate connection for requests that http.client cannot send."""
-        return RawConnection(
-            socket.create_connection((self.host, self.port), timeout=self.timeout),
-            self.prefix,
-            self.last,
-        )
+        connection = socket.create_connection((self.host, self.port), timeout=self.timeout)
+        return RawConnection(connection, self.prefix, self.last)
 
     def close(self) -> None:
         self.connection.close()
@@ -170,25 +187,30 @@ class RawConnection:
     """A raw connection that sends bytes and reads responses."""
 
     def __init__(self, connection: socket.socket, prefix: str, last: LastExchange | None = None):
-        self.connection, self.prefix, self.last = connection, prefix, last or LastExchange()
+        self.connection = connection
+        self.prefix = prefix
+        self.last = last or LastExchange()
         self.file = connection.makefile("rb")
+        # Bytes since the last response, which can be a request in several parts.
         self.pending = b""
 
     def send(self, *octets: bytes) -> None:
-        sent = b"".join(octets)
-        self.pending += sent
-        self.last.response, self.last.request = "", shown(self.pending, 2 * SHOWN_BYTES)
-        self.connection.sendall(sent)
+        data = b"".join(octets)
+        self.pending += data
+        self.last.record_request(show_bytes(self.pending, 2 * SHOWN_BYTES))
+        self.connection.sendall(data)
 
     def head(self, method: str, path: str, **headers: Any) -> bytes:
         """Return the head of a request. `Content_Length=5` sets a header."""
-        lines = [f"{method} {self.prefix}{path} HTTP/1.1", "Host: conformance"]
         if method == "POST":
             headers = {"Content_Type": "application/json", **headers}
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        lines = [f"{method} {self.prefix}{path} HTTP/1.1", "Host: conformance"]
+        for name, value in headers.items():
+            lines.append(f"{name.replace('_', '-')}: {value}")
         return "\r\n".join([*lines, "", ""]).encode()
 
     def request(self, path: str, body: bytes, **headers: Any) -> bytes:
+        """Return a POST request with its body."""
         return self.head("POST", path, Content_Length=len(body), **headers) + body
 
     def reply(self) -> Reply:
@@ -200,12 +222,12 @@ class RawConnection:
         self.last.record_reply(reply)
         return reply
 
-    def interim(self) -> bytes:
-        """Return the status line of an interim response."""
-        first = self.file.readline()
+    def interim_status_line(self) -> bytes:
+        """Read an interim response, and return its status line."""
+        status_line = self.file.readline()
         while self.file.readline().strip():
             pass
-        return first
+        return status_line
 
     def is_closed(self) -> bool:
         """Return True if the server closes the connection without sending another byte."""
@@ -227,7 +249,7 @@ class RawConnection:
 
 
 class FileSocket:
-    """A replacement for a socket, so that http.client reads one response and leaves the rest in the file."""
+    """A replacement for a socket, so that http.client leaves later responses in the file."""
 
     def __init__(self, file: io.BufferedReader):
         self.file = file
@@ -252,4 +274,6 @@ class UnclosedFile(io.RawIOBase):
         return self._file.readinto(buffer)
 
     def readline(self, size: int | None = -1) -> bytes:
-        return self._file.readline(-1 if size is None else size)
+        if size is None:
+            size = -1
+        return self._file.readline(size)

@@ -18,9 +18,10 @@ import pytest
 from oip_conformance import messages, wires
 from oip_conformance.addresses import InvalidTarget, check_addresses
 from oip_conformance.calls import Recorder
-from oip_conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply, shown
+from oip_conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply
 from oip_conformance.model import INPUTS, OUTPUTS, Declared, output_of
 from oip_conformance.outcomes import members, text_of
+from oip_conformance.texts import show_bytes
 from oip_conformance.wires import KINDS, Grpc, Response, Sent
 
 # Datatypes without typed contents on gRPC, which are optional in JSON.
@@ -85,7 +86,7 @@ class Target:
         self.reasons: dict[str, str] = {}
 
         self.path = f"/v2/models/{quote(model, safe='')}"
-        self.http = self.connect(renewed=True)
+        self.http = self.connect(reconnects=True)
         self.rest = Rest(self.http, model=quote(model, safe=""))
         self.forms: dict[str, Any] = {
             "rest json": self.rest,
@@ -105,8 +106,8 @@ class Target:
             self.close()
             raise
 
-    def connect(self, renewed: bool = False) -> Http:
-        return Http(self.url, renewed, timeout=self.timeout, last=self.last)
+    def connect(self, reconnects: bool = False) -> Http:
+        return Http(self.url, reconnects, timeout=self.timeout, last=self.last)
 
     def read_metadata(self) -> None:
         """Read `server` and `metadata`, and check that the server responds on all its addresses.
@@ -118,7 +119,7 @@ class Target:
             self.metadata = members(self.http.get(self.path))
             reply = self.rest.post({"inputs": [json_input(*SMALL)]})
         except BROKEN as error:
-            reason = shown(str(error).encode()) or repr(error)
+            reason = show_bytes(str(error).encode()) or repr(error)
             raise InvalidTarget(f"--http {self.url}: no HTTP server responds: {reason}") from None
         if not has_outputs(reply):
             raise InvalidTarget(

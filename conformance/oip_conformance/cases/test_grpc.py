@@ -17,6 +17,8 @@ from oip_conformance.outcomes import expect
 from oip_conformance.target import SMALL, Target, status_of
 from oip_conformance.wires import Grpc, sized
 
+SERVER_LIVE = f"/{messages.SERVICE_NAME}/ServerLive"
+MODEL_INFER = f"/{messages.SERVICE_NAME}/ModelInfer"
 CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer"]
 
 
@@ -122,7 +124,7 @@ def test_parameter_of_each_type(rpc: Grpc) -> None:
 )
 def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
     """G6: a decompressed message of exactly the limit is accepted. A larger one is rejected with RESOURCE_EXHAUSTED."""
-    call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    call = rpc.channel.unary_unary(MODEL_INFER)
     good = messages.ModelInferRequest(model_name=target.model, outputs=[{"name": "fp32_out"}])
     good.inputs.add(name="fp32_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(1.5)
 
@@ -140,7 +142,7 @@ def slow(rpc: Grpc, timeout: float | None) -> Any:
     message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(
         0.5
     )
-    call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    call = rpc.channel.unary_unary(MODEL_INFER)
     return call.future(message.SerializeToString(), timeout=timeout)
 
 
@@ -161,9 +163,9 @@ def test_expired_deadline(rpc: Grpc) -> None:
 def test_deadline_expired_on_arrival(target: Target, rpc: Grpc, timeout: str) -> None:
     """G1: a call whose deadline has passed on arrival ends, and its connection accepts the next call."""
     with Connection(target.address, target.timeout, target.last) as connection:
-        connection.call(1, "/inference.GRPCInferenceService/ServerLive", b"", timeout)
+        connection.call(1, SERVER_LIVE, message=b"", timeout=timeout)
         connection.end_of(1)
-        connection.call(3, "/inference.GRPCInferenceService/ServerLive", b"", "10S")
+        connection.call(3, SERVER_LIVE, message=b"", timeout="10S")
         assert messages.ServerLiveResponse.FromString(connection.end_of(3)).live
 
 
@@ -171,9 +173,9 @@ def test_reset_calls(target: Target, rpc: Grpc) -> None:
     """G1: calls that are reset before their message is complete do not affect their connection."""
     with Connection(target.address, target.timeout, target.last) as connection:
         for stream in range(1, 41, 2):
-            connection.call(stream, "/inference.GRPCInferenceService/ModelInfer", None, "10S")
+            connection.call(stream, MODEL_INFER, message=None, timeout="10S")
             connection.reset(stream)
-        connection.call(41, "/inference.GRPCInferenceService/ServerLive", b"", "10S")
+        connection.call(41, SERVER_LIVE, message=b"", timeout="10S")
         assert messages.ServerLiveResponse.FromString(connection.end_of(41)).live
 
 
@@ -184,7 +186,7 @@ def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
     message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(
         b"x" * 5000
     )
-    call = rpc.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
+    call = rpc.channel.unary_unary(MODEL_INFER)
     response = call(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
     read = messages.ModelInferResponse.FromString(response)
     contents = [

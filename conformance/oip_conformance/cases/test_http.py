@@ -171,7 +171,7 @@ def test_expect_100_continue(http: Http, infer_path: str) -> None:
     """R21: a client that waits for 100 Continue before it sends its body receives it."""
     with http.open_raw() as line:
         line.send(line.head("POST", infer_path, Content_Length=len(BODY), Expect="100-continue"))
-        assert line.interim().startswith(b"HTTP/1.1 100")
+        assert line.interim_status_line().startswith(b"HTTP/1.1 100")
         line.send(BODY)
         check_echo(line.reply())
 
