@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from oip_conformance.client import Reply
+from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import success
-from oip_conformance.target import json_input
 from oip_conformance.wires import Rest, pack
 
 LENGTH = "Inference-Header-Content-Length"

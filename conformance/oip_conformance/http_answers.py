@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Callable
 
 from oip_conformance.client import Http, Reply
+from oip_conformance.inputs import SMALL, json_input
 from oip_conformance.outcomes import success
-from oip_conformance.target import SMALL, json_input
 
 BODY = json.dumps({"inputs": [json_input(*SMALL)], "outputs": [{"name": "fp32_out"}]}).encode()
 LARGE = json.dumps(

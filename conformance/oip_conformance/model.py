@@ -19,23 +19,27 @@ DATATYPES = [
     "BYTES",
 ]  # fmt: skip
 # Name, datatype and shape of a tensor. -1 is a variable dimension.
-Declared = tuple[str, str, list[int]]
+TensorSpec = tuple[str, str, list[int]]
+# Inputs with the datatype INT32, without "_in", by their number of dimensions.
+INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
 # The returned tensors.
-ECHOED: list[Declared] = [
+ECHOED: list[TensorSpec] = [
     *((datatype.lower(), datatype, [-1]) for datatype in DATATYPES),
     ("grid", "INT32", [-1, -1]),
     ("cube", "INT32", [-1, -1, -1]),
     ("pairs", "FP32", [-1, 2]),
     ("column", "INT32", [-1, 1]),
 ]
-# Inputs with the datatype INT32, without "_in", by their number of dimensions.
-INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
-INPUTS = [
-    *((f"{name}_in", datatype, shape) for name, datatype, shape in ECHOED),
-    ("fail_in", "BYTES", [-1]),
-    ("delay_in", "FP32", [-1]),
-]
+# Inputs that the model does not return.
+CONTROLS: list[TensorSpec] = [("fail_in", "BYTES", [-1]), ("delay_in", "FP32", [-1])]
+
+INPUTS = [(f"{name}_in", datatype, shape) for name, datatype, shape in ECHOED] + CONTROLS
 OUTPUTS = [(f"{name}_out", datatype, shape) for name, datatype, shape in ECHOED]
+
+
+def input_of(datatype: str) -> str:
+    """Return the name of the input of one dimension that has this datatype."""
+    return f"{datatype.lower()}_in"
 
 
 def output_of(input_name: str) -> str:
@@ -45,12 +49,16 @@ def output_of(input_name: str) -> str:
 
 def echo(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outputs by name. Values are lists or arrays of numbers, bytes or text."""
-    if (text := inputs.get("fail_in")) is not None and len(text):
-        raise ValueError(text[0].decode() if isinstance(text[0], bytes) else text[0])
-    if (delay := inputs.get("delay_in")) is not None and len(delay):
+    fail = inputs.get("fail_in")
+    if fail is not None and len(fail):
+        message = fail[0]
+        raise ValueError(message.decode() if isinstance(message, bytes) else message)
+    delay = inputs.get("delay_in")
+    if delay is not None and len(delay):
         time.sleep(float(delay[0]))
-    return {
-        output_of(name): value
-        for name, value in inputs.items()
-        if name not in ("fail_in", "delay_in")
-    }
+
+    outputs = {}
+    for name, values in inputs.items():
+        if name not in ("fail_in", "delay_in"):
+            outputs[output_of(name)] = values
+    return outputs

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import grpc
 
 from oip_conformance.client import Reply
 from oip_conformance.wires import KINDS, Response
 
-STATUSES = {"ok": "200 / OK", **{kind: f"{status} / {kind}" for status, kind in KINDS.items()}}
+# HTTP statuses of gRPC names.
+STATUSES = {name: status for status, name in KINDS.items()}
 
 
 def text_of(reply: Any) -> str:
-    """Return the error message in any format: the text of "error", its JSON, or the whole body as text."""
+    """Return the error message in any format.
+
+    It is the text of "error", its JSON if it is no text, or the whole body as text.
+    """
     try:
         error = json.loads(reply.data)["error"]
     except (ValueError, TypeError, KeyError):
@@ -23,9 +30,14 @@ def text_of(reply: Any) -> str:
 
 
 def error_message(reply: Reply, status: int) -> str:
-    """Check that the reply is an error with `status`, or 422 instead of 400. Return its text. R19 checks the format."""
-    good = reply.status_code == status or (status, reply.status_code) == (400, 422)
-    assert good, f"expected {status}, got {reply}"
+    """Check that the reply is an error with `status`, and return its text.
+
+    422 is accepted instead of 400. R19 checks the format.
+    """
+    accepted = [status]
+    if status == 400:
+        accepted.append(422)
+    assert reply.status_code in accepted, f"expected {status}, got {reply}"
     return text_of(reply)
 
 
@@ -35,35 +47,65 @@ def success(reply: Reply) -> Reply:
     return reply
 
 
-def expect(response: Response, kind: str = "ok", *named: str) -> Response:
-    """Check the kind of a response. Its text must contain the words in `named`, and must not contain a traceback."""
-    assert response.kind == kind, f"expected {STATUSES[kind]}, got {got(response)}"
-    assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
-    missing = [word for word in named if word not in response.text]
-    assert not missing, f"expected a text with {', '.join(missing)}, got {got(response)}"
+def expect(response: Response, kind: str = "ok", *words: str) -> Response:
+    """Check the kind of a response, and return the response.
+
+    Its text must contain the words, and must not contain a traceback.
+    """
+    assert response.kind == kind, f"expected {describe_kind(kind)}, got {describe(response)}"
+    check_error_text(response, words)
     return response
 
 
-def got(response: Response) -> str:
+def check_error_text(response: Response, words: Iterable[str]) -> None:
+    """Check that the error message contains the words, and no traceback."""
+    assert "Traceback" not in response.text, f"expected no traceback, got {describe(response)}"
+    missing = [word for word in words if word not in response.text]
+    assert not missing, f"expected a text with {', '.join(missing)}, got {describe(response)}"
+
+
+def describe_kind(kind: str) -> str:
+    """Return the status of a kind on both transports, such as "404 / NOT_FOUND"."""
+    if kind == "ok":
+        return "200 / OK"
+    return f"{STATUSES[kind]} / {kind}"
+
+
+def describe(response: Response) -> str:
     """Describe the response in the terms of its transport."""
     if isinstance(response.raw, Reply):
         return repr(response.raw)
-    return (
-        f"OK {response.outputs}"[:300]
-        if response.kind == "ok"
-        else f"{response.kind}: {response.text}"
-    )
+    if response.kind == "ok":
+        return f"OK {response.outputs}"[:300]
+    return f"{response.kind}: {response.text}"
 
 
 def members(reply: Reply) -> dict[str, Any]:
     """Return the JSON object of a 200 response, or an empty dict."""
+    if reply.status_code != 200:
+        return {}
     try:
-        value = reply.json if reply.status_code == 200 else {}
+        value = reply.json
     except ValueError:
-        value = {}
+        return {}
     return value if isinstance(value, dict) else {}
 
 
-def check_type(value: Any, kind: type) -> None:
+def check_type(value: Any, expected: type) -> None:
     """Check that a value from JSON has exactly this type: true is not an int."""
-    assert type(value) is kind, f"expected {kind.__name__}, got {value!r}"
+    assert type(value) is expected, f"expected {expected.__name__}, got {value!r}"
+
+
+def check_strings(values: Any) -> None:
+    """Check that a list from JSON contains only strings."""
+    for value in values:
+        check_type(value, str)
+
+
+def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
+    """Return the status code of a gRPC call."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK

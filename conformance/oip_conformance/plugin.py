@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from oip_conformance.client import Http
+from oip_conformance.features import GRPC_FEATURES
 from oip_conformance.skips import require_feature, require_grpc, skip_not_run
-from oip_conformance.target import GRPC_FEATURES, TARGET, Rest, Target
+from oip_conformance.target import TARGET, Rest, Target
 from oip_conformance.wires import FORMS, Grpc
 
 

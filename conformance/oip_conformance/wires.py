@@ -47,6 +47,8 @@ CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+# Datatypes without typed contents on gRPC, which are optional in JSON.
+RAW_ONLY = ["FP16", "BF16"]
 # The fields of InferParameter for values of these types.
 PARAMETER_FIELDS = {
     bool: "bool_param",

@@ -18,10 +18,11 @@ from oip_conformance.binary_requests import (
     tensor,
 )
 from oip_conformance.client import Reply
+from oip_conformance.inputs import SMALL, json_input
 from oip_conformance.outcomes import error_message, success
-from oip_conformance.target import RAW_ONLY, SMALL, Target, json_input
+from oip_conformance.target import Target
 from oip_conformance.values import ON_THE_WIRE, TORN_BYTES
-from oip_conformance.wires import Rest, exact, pack
+from oip_conformance.wires import RAW_ONLY, Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
 SUBSETS = [

@@ -12,8 +12,9 @@ import pytest
 
 from oip_conformance.client import Http
 from oip_conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
+from oip_conformance.inputs import SMALL, json_input
 from oip_conformance.outcomes import error_message, success
-from oip_conformance.target import SMALL, Target, json_input
+from oip_conformance.target import Target
 from oip_conformance.values import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
 
 

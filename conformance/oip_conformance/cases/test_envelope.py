@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from oip_conformance.inputs import SMALL, json_input
 from oip_conformance.model import ECHOED
-from oip_conformance.outcomes import check_type, error_message, expect, got, success
+from oip_conformance.outcomes import check_type, describe, error_message, expect, success
 from oip_conformance.skips import require_feature, skip_not_run
-from oip_conformance.target import RAW_ONLY, SMALL, Target, json_input
+from oip_conformance.target import Target
 from oip_conformance.values import VALUES
-from oip_conformance.wires import Rest, Sent, exact
+from oip_conformance.wires import RAW_ONLY, Rest, Sent, exact
 
 NUMBERS: Sent = ("int32_in", "INT32", [2], [5, -6])
 GOOD = json_input(*SMALL)
@@ -277,8 +278,8 @@ def test_error_message(
     if response.kind != "INVALID_ARGUMENT":
         skip_not_run("the request is not rejected, which R9, R15 and R16 check")
     missing = [word for word in named if word not in response.text.replace(", ", ",")]
-    assert not missing, f"expected a text with {', '.join(missing)}, got {got(response)}"
-    assert "Traceback" not in response.text, f"expected no traceback, got {got(response)}"
+    assert not missing, f"expected a text with {', '.join(missing)}, got {describe(response)}"
+    assert "Traceback" not in response.text, f"expected no traceback, got {describe(response)}"
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "named"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
@@ -296,7 +297,7 @@ def test_same_error_message(
             skip_not_run("the request is not rejected, which R9, R15 and R16 check")
         same = (rest.kind, rest.text) == (rpc.kind, rpc.text)
         assert same, (
-            f"expected the same of both, got {got(rest)} over REST, and {got(rpc)} over gRPC"
+            f"expected the same of both, got {describe(rest)} over REST, and {describe(rpc)} over gRPC"
         )
 
 

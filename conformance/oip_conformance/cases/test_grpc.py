@@ -13,8 +13,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from oip_conformance import messages
 from oip_conformance.frames import Connection
 from oip_conformance.grpc_requests import tensor
-from oip_conformance.outcomes import expect
-from oip_conformance.target import SMALL, Target, status_of
+from oip_conformance.inputs import SMALL
+from oip_conformance.outcomes import expect, status_of
+from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, sized
 
 SERVER_LIVE = f"/{messages.SERVICE_NAME}/ServerLive"

@@ -10,12 +10,13 @@ import pytest
 
 from oip_conformance import messages
 from oip_conformance.grpc_requests import check_invalid_argument, tensor
+from oip_conformance.inputs import SMALL
 from oip_conformance.model import DATATYPES
-from oip_conformance.outcomes import expect, got
+from oip_conformance.outcomes import describe, expect
 from oip_conformance.skips import skip_not_run
-from oip_conformance.target import RAW_ONLY, SMALL, Target
+from oip_conformance.target import Target
 from oip_conformance.values import RANGES
-from oip_conformance.wires import CONTENTS, Grpc, Response, pack
+from oip_conformance.wires import CONTENTS, RAW_ONLY, Grpc, Response, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 
@@ -173,7 +174,9 @@ def test_error_names_input(
     response = send(rpc, tensor(name, datatype, [1], **contents), raw=raw)
     if response.kind != "INVALID_ARGUMENT":
         skip_not_run("the request is not rejected, which G2 and G3 check")
-    assert f"{name}_in" in response.text, f"expected a text with {name}_in, got {got(response)}"
+    assert f"{name}_in" in response.text, (
+        f"expected a text with {name}_in, got {describe(response)}"
+    )
 
 
 @pytest.mark.parametrize("datatype", [name for name in RANGES if name[-2:] != "64"])

@@ -9,8 +9,9 @@ import pytest
 
 from oip_conformance.client import Http
 from oip_conformance.http_answers import BODY, LARGE, check_echo, check_next_request
+from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import error_message, success
-from oip_conformance.target import Target, json_input
+from oip_conformance.target import Target
 
 FAILING = json.dumps({"inputs": [json_input("fail_in", "BYTES", [1], ["no"])]}).encode()
 

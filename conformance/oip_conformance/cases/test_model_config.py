@@ -11,9 +11,10 @@ from google.protobuf.json_format import ParseDict
 
 from oip_conformance import messages
 from oip_conformance.client import Http
+from oip_conformance.inputs import SMALL
 from oip_conformance.model import INPUTS, OUTPUTS
-from oip_conformance.outcomes import check_type, error_message, expect, success
-from oip_conformance.target import SMALL, Target, status_of
+from oip_conformance.outcomes import check_type, error_message, expect, status_of, success
+from oip_conformance.target import Target
 from oip_conformance.wires import Grpc
 
 

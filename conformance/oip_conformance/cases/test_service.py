@@ -10,9 +10,10 @@ import grpc
 import pytest
 
 from oip_conformance.client import Http
+from oip_conformance.inputs import SMALL, json_input
 from oip_conformance.model import INPUTS, OUTPUTS
-from oip_conformance.outcomes import check_type, error_message, expect, got, success
-from oip_conformance.target import SMALL, Target, json_input, status_of
+from oip_conformance.outcomes import check_type, describe, error_message, expect, status_of, success
+from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
@@ -30,7 +31,7 @@ def test_model_name_is_case_sensitive(target: Target, form: str, change: Any) ->
     """R1: the model's name is case-sensitive. R3 checks the status."""
     response = target.infer(form, [SMALL], model=change(target.model))
     assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), (
-        f"expected 404 or 400, got {got(response)}"
+        f"expected 404 or 400, got {describe(response)}"
     )
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from oip_conformance.client import Http, Reply
+from oip_conformance.inputs import SMALL
 from oip_conformance.large_requests import large_request
 from oip_conformance.model import DATATYPES, INPUT_OF_RANK
 from oip_conformance.outcomes import error_message, expect, success
 from oip_conformance.skips import require_feature
-from oip_conformance.target import RAW_ONLY, SMALL, Target
+from oip_conformance.target import Target
 from oip_conformance.values import (
     ELEMENTS,
     INVALID_ELEMENTS,
@@ -24,7 +25,7 @@ from oip_conformance.values import (
     ODD_SHAPES,
     RANGES,
 )
-from oip_conformance.wires import Grpc, Rest, exact, pack
+from oip_conformance.wires import RAW_ONLY, Grpc, Rest, exact, pack
 
 NO_DIMENSIONS: list[Any] = [True, "1", 1.0, -1, 1.5, None, [1], {}]
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
