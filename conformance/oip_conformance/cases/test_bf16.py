@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from oip_conformance.binary_requests import binary_output
+from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import success
 from oip_conformance.wires import Rest
 
@@ -25,8 +27,6 @@ from oip_conformance.wires import Rest
 )
 def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
     """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
-    tensor = {"name": "bf16_in", "datatype": "BF16", "shape": [1], "data": [json.loads(number)]}
-    reply = rest.post(
-        {"inputs": [tensor], "outputs": [{"name": "bf16_out", "parameters": {"binary_data": True}}]}
-    )
+    tensor = json_input("bf16_in", "BF16", [1], [json.loads(number)])
+    reply = rest.post({"inputs": [tensor], "outputs": [binary_output("bf16")]})
     assert success(reply).data[-2:] == bytes.fromhex(octets)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oip_conformance.client import Http
-from oip_conformance.http_answers import BODY, CODINGS, LARGE, check_echo, check_next_request
+from oip_conformance.http_requests import BODY, CODINGS, LARGE, check_echo, check_next_request
 from oip_conformance.inputs import SMALL, json_input
 from oip_conformance.outcomes import error_message, success
 from oip_conformance.target import Target
@@ -119,7 +119,7 @@ def test_uncompressed_response(http: Http, infer_path: str, accepted: str | None
     """R18: responses are not compressed if the client does not accept it."""
     with http.open_raw() as line:
         headers = {} if accepted is None else {"Accept_Encoding": accepted}
-        line.send(line.request(infer_path, LARGE.encode(), **headers))
+        line.send(line.request(infer_path, LARGE, **headers))
         reply = line.reply()
     assert "Content-Encoding" not in success(reply).headers
     assert reply.json["outputs"][0]["data"] == ["x" * 2000]

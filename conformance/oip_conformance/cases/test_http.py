@@ -8,7 +8,7 @@ import json
 import pytest
 
 from oip_conformance.client import Http
-from oip_conformance.http_answers import BODY, LARGE, check_echo, check_next_request
+from oip_conformance.http_requests import BODY, LARGE, check_echo, check_next_request
 from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import error_message, success
 from oip_conformance.target import Target
@@ -119,14 +119,14 @@ def test_body_in_single_bytes(http: Http, infer_path: str) -> None:
 
 def test_pipelined_requests(http: Http, infer_path: str) -> None:
     """R21: pipelined requests receive their responses in order, including invalid requests."""
-    bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE.encode(), BODY]
+    bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE, BODY]
     with http.open_raw() as line:
         line.send(*(line.request(infer_path, body) for body in bodies))
         for body in bodies:
             reply = line.reply()
             if body == BODY:
                 check_echo(reply)
-            elif body == LARGE.encode():
+            elif body == LARGE:
                 success(reply)
             else:
                 error_message(reply, 400)

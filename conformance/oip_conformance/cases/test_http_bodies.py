@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from oip_conformance.client import Http
-from oip_conformance.http_answers import BODY, CODINGS, check_echo, check_next_request
+from oip_conformance.http_requests import BODY, CODINGS, check_echo, check_next_request
 from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import error_message, success
 from oip_conformance.values import INSTEAD, NO_JSON

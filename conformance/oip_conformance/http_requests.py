@@ -1,0 +1,39 @@
+"""Requests for the HTTP cases, and checks of their responses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from oip_conformance.client import Http, Reply
+from oip_conformance.inputs import SMALL_JSON, SMALL_VALUES, json_input
+from oip_conformance.outcomes import success
+
+
+def echo_request(tensor: dict[str, Any], output: str) -> bytes:
+    """Return the body of a request for the output of an input."""
+    return json.dumps({"inputs": [tensor], "outputs": [{"name": output}]}).encode()
+
+
+BODY = echo_request(SMALL_JSON, "fp32_out")
+# Large enough for a compressed response.
+LARGE_TEXT = "x" * 2000
+LARGE = echo_request(json_input("bytes_in", "BYTES", [1], [LARGE_TEXT]), "bytes_out")
+Compression = Callable[[bytes], bytes]
+CODINGS: dict[str, Compression] = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+def check_echo(reply: Reply) -> None:
+    """Check that the reply is the response to BODY."""
+    output = success(reply).json["outputs"][0]
+    data = output["data"]
+    assert data == SMALL_VALUES, f"expected {SMALL_VALUES}, got {data}"
+
+
+def check_next_request(http: Http, infer_path: str) -> None:
+    """Check that the connection is open and accepts the next request."""
+    assert http.connection.sock is not None, "the server closed the connection"
+    check_echo(http.post(infer_path, BODY))
