@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from oip_conformance.client import Http, Reply
 from oip_conformance.inputs import SMALL_JSON, SMALL_VALUES, json_input
 from oip_conformance.outcomes import success
@@ -24,6 +26,8 @@ LARGE_TEXT = "x" * 2000
 LARGE = echo_request(json_input("bytes_in", "BYTES", [1], [LARGE_TEXT]), "bytes_out")
 Compression = Callable[[bytes], bytes]
 CODINGS: dict[str, Compression] = {"gzip": gzip.compress, "deflate": zlib.compress}
+# The codings as parameters of a case, which is not supported if the server lacks the coding.
+SUPPORTED_CODINGS = [pytest.param(coding, marks=pytest.mark.needs(coding)) for coding in CODINGS]
 
 
 def check_echo(reply: Reply) -> None:

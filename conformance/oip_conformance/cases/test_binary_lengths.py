@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 
 import pytest
 
@@ -15,7 +17,7 @@ from oip_conformance.binary_requests import (
     read_binary,
     send_binary,
 )
-from oip_conformance.http_requests import CODINGS, Compression
+from oip_conformance.http_requests import Compression
 from oip_conformance.model import INPUT_OF_RANK
 from oip_conformance.outcomes import error_message, success
 from oip_conformance.values import NO_LENGTHS
@@ -82,8 +84,8 @@ def test_missing_header_length(rest: Rest) -> None:
 @pytest.mark.parametrize(
     ("coding", "compress"),
     [
-        pytest.param(coding, compress, marks=pytest.mark.needs(coding))
-        for coding, compress in CODINGS.items()
+        pytest.param("gzip", gzip.compress, marks=pytest.mark.needs("gzip")),
+        pytest.param("deflate", zlib.compress, marks=pytest.mark.needs("deflate")),
     ],
 )
 def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Compression) -> None:

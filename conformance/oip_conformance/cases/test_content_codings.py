@@ -5,17 +5,27 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from oip_conformance.client import Http
-from oip_conformance.http_requests import BODY, CODINGS, LARGE, check_echo, check_next_request
-from oip_conformance.inputs import SMALL, json_input
+from oip_conformance.http_requests import (
+    BODY,
+    CODINGS,
+    LARGE,
+    LARGE_TEXT,
+    SUPPORTED_CODINGS,
+    Compression,
+    check_echo,
+    check_next_request,
+)
+from oip_conformance.inputs import SMALL_JSON
 from oip_conformance.outcomes import error_message, success
 from oip_conformance.target import Target
 from oip_conformance.values import ACCEPTED, CONTENT_TYPES, NOT_ACCEPTED, UNKNOWN_CODINGS
+
+DECOMPRESSIONS: dict[str, Compression] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)
@@ -26,16 +36,12 @@ def test_content_type_is_ignored(http: Http, infer_path: str, content_type: str 
 
 @pytest.mark.parametrize(
     "coding",
-    [
-        *("identity", ""),
-        *(pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS),
-        pytest.param("GZip", marks=pytest.mark.needs("gzip")),
-    ],
+    ["identity", "", *SUPPORTED_CODINGS, pytest.param("GZip", marks=pytest.mark.needs("gzip"))],
 )
 def test_content_codings(http: Http, infer_path: str, coding: str) -> None:
     """R18: gzip, deflate with zlib framing, and identity are understood, in upper and lower case."""
-    encode = CODINGS.get(coding.lower(), bytes)
-    check_echo(http.post(infer_path, encode(BODY), {"Content-Encoding": coding}))
+    compress = CODINGS.get(coding.lower(), bytes)
+    check_echo(http.post(infer_path, compress(BODY), {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
@@ -52,41 +58,65 @@ def test_unknown_codings(http: Http, infer_path: str, coding: str) -> None:
     check_next_request(http, infer_path)
 
 
-CORRUPT: list[Callable[[bytes], bytes]] = [
-    lambda body: b"",
-    lambda body: BODY,
-    lambda body: body[:-1],
-    lambda body: body[:-8],
-    lambda body: body[:12],
-    lambda body: body[: len(body) // 2],
-    lambda body: body[:-4] + b"\0\0\0\0",
-    lambda body: body + b"trailing",
-    lambda body: body[:20] + b"\xff" * 8 + body[28:],
-]  # fmt: skip
+def empty(body: bytes) -> bytes:
+    return b""
+
+
+def uncompressed(body: bytes) -> bytes:
+    return BODY
+
+
+def one_byte_short(body: bytes) -> bytes:
+    return body[:-1]
+
+
+def eight_bytes_short(body: bytes) -> bytes:
+    return body[:-8]
+
+
+def first_twelve_bytes(body: bytes) -> bytes:
+    return body[:12]
+
+
+def first_half(body: bytes) -> bytes:
+    return body[: len(body) // 2]
+
+
+def another_checksum(body: bytes) -> bytes:
+    return body[:-4] + b"\0\0\0\0"
+
+
+def trailing_bytes(body: bytes) -> bytes:
+    return body + b"trailing"
+
+
+def changed(body: bytes) -> bytes:
+    return body[:20] + b"\xff" * 8 + body[28:]
+
+
+# Functions that damage a compressed body.
 DAMAGES = [
-    "empty",
-    "plain",
-    "one byte short",
-    "8 bytes short",
-    "12 bytes",
-    "half",
-    "another checksum",
-    "trailing bytes",
-    "changed",
+    pytest.param(empty, id="empty"),
+    pytest.param(uncompressed, id="plain"),
+    pytest.param(one_byte_short, id="one byte short"),
+    pytest.param(eight_bytes_short, id="8 bytes short"),
+    pytest.param(first_twelve_bytes, id="12 bytes"),
+    pytest.param(first_half, id="half"),
+    pytest.param(another_checksum, id="another checksum"),
+    pytest.param(trailing_bytes, id="trailing bytes"),
+    pytest.param(changed, id="changed"),
 ]
 
 
-@pytest.mark.parametrize(
-    "coding", [pytest.param(each, marks=pytest.mark.needs(each)) for each in CODINGS]
-)
-@pytest.mark.parametrize("damage", CORRUPT, ids=DAMAGES)
+@pytest.mark.parametrize("coding", SUPPORTED_CODINGS)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_corrupt_compressed_body(
-    http: Http, infer_path: str, coding: str, damage: Callable[[bytes], bytes]
+    http: Http, infer_path: str, coding: str, damage: Compression
 ) -> None:
     """R18: a body that does not match its Content-Encoding is rejected with 400, and the connection stays open."""
-    error_message(
-        http.post(infer_path, damage(CODINGS[coding](BODY)), {"Content-Encoding": coding}), 400
-    )
+    compress = CODINGS[coding]
+    body = damage(compress(BODY))
+    error_message(http.post(infer_path, body, {"Content-Encoding": coding}), 400)
     check_next_request(http, infer_path)
 
 
@@ -103,32 +133,37 @@ def accepted_coding(accepted: str) -> Any:
     return pytest.param(accepted, marks=pytest.mark.needs(f"{coding} responses"))
 
 
-@pytest.mark.parametrize("accepted", [accepted_coding(each) for each in ACCEPTED])
+@pytest.mark.parametrize("accepted", [accepted_coding(value) for value in ACCEPTED])
 def test_compressed_response(http: Http, infer_path: str, accepted: str) -> None:
     """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
     reply = success(http.post(infer_path, LARGE, {"Accept-Encoding": accepted}))
-    assert reply.headers["Content-Encoding"] in [*CODINGS]
-    decompress = gzip.decompress if reply.headers["Content-Encoding"] == "gzip" else zlib.decompress
-    plain = decompress(reply.data)
-    assert json.loads(plain)["outputs"][0]["data"] == ["x" * 2000]
+    coding = reply.headers["Content-Encoding"]
+    assert coding in [*CODINGS]
+    decompress = DECOMPRESSIONS[coding]
+    text = decompress(reply.data)
+    assert json.loads(text)["outputs"][0]["data"] == [LARGE_TEXT]
     assert len(reply.data) < 1000
 
 
 @pytest.mark.parametrize("accepted", NOT_ACCEPTED)
 def test_uncompressed_response(http: Http, infer_path: str, accepted: str | None) -> None:
     """R18: responses are not compressed if the client does not accept it."""
-    with http.open_raw() as line:
-        headers = {} if accepted is None else {"Accept_Encoding": accepted}
-        line.send(line.request(infer_path, LARGE, **headers))
-        reply = line.reply()
+    headers = {}
+    if accepted is not None:
+        headers["Accept_Encoding"] = accepted
+    # http.client would add an Accept-Encoding of its own.
+    with http.open_raw() as connection:
+        connection.send(connection.request(infer_path, LARGE, **headers))
+        reply = connection.reply()
     assert "Content-Encoding" not in success(reply).headers
-    assert reply.json["outputs"][0]["data"] == ["x" * 2000]
+    assert reply.json["outputs"][0]["data"] == [LARGE_TEXT]
 
 
 def test_only_inferences_are_compressed(target: Target, http: Http, infer_path: str) -> None:
     """R18: metadata and errors are not compressed, because tritonclient decompresses only inference responses."""
     accepted = {"Accept-Encoding": "gzip, deflate"}
-    unknown = json.dumps({"inputs": [json_input(*SMALL)], "outputs": [{"name": "🌷" * 500}]})
-    for reply in (http.get(target.path, accepted), http.post(infer_path, unknown, accepted)):
+    unknown_output = {"name": "🌷" * 500}
+    body = json.dumps({"inputs": [SMALL_JSON], "outputs": [unknown_output]})
+    for reply in (http.get(target.path, accepted), http.post(infer_path, body, accepted)):
         assert "Content-Encoding" not in reply.headers
         assert reply.json

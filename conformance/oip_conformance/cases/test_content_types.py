@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from oip_conformance.inputs import outputs_of, vector
+from oip_conformance.model import input_of
 from oip_conformance.outcomes import expect
 from oip_conformance.target import Target
-from oip_conformance.wires import Sent
 
 pytestmark = pytest.mark.needs("content types")
-TEXT: Sent = ("bytes_in", "BYTES", [2], [b"a", "naïve 🌷".encode()])
+TEXT_VALUES = [b"a", "naïve 🌷".encode()]
+TEXT = vector("BYTES", TEXT_VALUES)
 
 
 def test_text(target: Target, form: str) -> None:
     """C7: the elements of content type str are text, in every form."""
     response = expect(target.infer(form, [TEXT], content_types={"bytes_in": "str"}))
-    assert response.outputs["bytes_out"][2] == TEXT[3]
+    assert response.outputs["bytes_out"].values == TEXT_VALUES
 
 
 def test_base64(target: Target, form: str) -> None:
     """C7: the elements of content type base64 are decoded before the model receives them, in every form."""
-    sent: Sent = ("bytes_in", "BYTES", [2], [b"aGVsbG8=", b""])
-    response = expect(target.infer(form, [sent], content_types={"bytes_in": "base64"}))
-    assert response.outputs["bytes_out"][2] == [b"hello", b""]
+    encoded = vector("BYTES", [b"aGVsbG8=", b""])
+    response = expect(target.infer(form, [encoded], content_types={"bytes_in": "base64"}))
+    assert response.outputs["bytes_out"].values == [b"hello", b""]
 
 
 @pytest.mark.parametrize("text", ["aGV*", "aGVsbG8"])
 def test_invalid_base64(target: Target, form: str, text: str) -> None:
     """C7: an element of content type base64 that is not base64 is rejected."""
-    sent: Sent = ("bytes_in", "BYTES", [1], [text.encode()])
-    expect(target.infer(form, [sent], content_types={"bytes_in": "base64"}), "INVALID_ARGUMENT")
+    tensor = vector("BYTES", [text.encode()])
+    response = target.infer(form, [tensor], content_types={"bytes_in": "base64"})
+    expect(response, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(
@@ -37,14 +40,13 @@ def test_invalid_base64(target: Target, form: str, text: str) -> None:
 )
 def test_array(target: Target, form: str, datatype: str, values: list) -> None:
     """C5: an input of content type np has the dtype of its datatype, in every form."""
-    name = datatype.lower()
-    sent: Sent = (f"{name}_in", datatype, [2], values)
-    response = expect(target.infer(form, [sent], content_types={f"{name}_in": "np"}))
-    assert response.outputs[f"{name}_out"] == sent[1:]
+    tensor = vector(datatype, values)
+    content_types = {input_of(datatype): "np"}
+    response = expect(target.infer(form, [tensor], content_types=content_types))
+    assert response.outputs == outputs_of(tensor)
 
 
 def test_unknown_content_type(target: Target, form: str) -> None:
     """C2: an unknown content type is rejected."""
-    expect(
-        target.infer(form, [TEXT], content_types={"bytes_in": "no-such-type"}), "INVALID_ARGUMENT"
-    )
+    response = target.infer(form, [TEXT], content_types={"bytes_in": "no-such-type"})
+    expect(response, "INVALID_ARGUMENT")
