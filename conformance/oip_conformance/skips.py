@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from oip_conformance.target import Target
+from oip_conformance.target import Target, json_feature
+from oip_conformance.wires import RAW_ONLY
 
 NOT_SUPPORTED = "not supported"
 NOT_RUN = "not run"
@@ -26,6 +27,12 @@ def require_feature(target: Target, feature: str) -> None:
     reason = target.why_unsupported(feature)
     if reason:
         pytest.skip(f"{NOT_SUPPORTED}: {reason}")
+
+
+def require_json(target: Target, datatype: str) -> None:
+    """Skip the case if the server does not support the datatype in JSON, which is optional for some."""
+    if datatype in RAW_ONLY:
+        require_feature(target, json_feature(datatype))
 
 
 def require_grpc(target: Target) -> None:
