@@ -159,7 +159,7 @@ def why_no_method(target: Target, *, path: str) -> str | None:
     """
     assert target.channel
     invoke = target.channel.unary_unary(path)
-    status = status_of(lambda: invoke(b"", timeout=target.timeout))
+    status = status_of(invoke, b"", timeout=target.timeout)
     if status == grpc.StatusCode.UNIMPLEMENTED:
         return f"{path} is UNIMPLEMENTED"
     return None

@@ -102,10 +102,10 @@ def check_strings(values: Any) -> None:
         check_type(value, str)
 
 
-def status_of(call: Callable[[], Any]) -> grpc.StatusCode:
-    """Return the status code of a gRPC call."""
+def status_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> grpc.StatusCode:
+    """Make a gRPC call with these arguments, and return its status code."""
     try:
-        call()
+        call(*arguments, **options)
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK

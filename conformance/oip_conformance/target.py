@@ -125,7 +125,7 @@ class Target:
         if self.channel is None:
             return True
         call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerLive")
-        status = status_of(lambda: call(b"", timeout=self.timeout, wait_for_ready=True))
+        status = status_of(call, b"", timeout=self.timeout, wait_for_ready=True)
         return status not in NO_RESPONSE
 
     def missing_tensors(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from oip_conformance import messages
 from oip_conformance.frames import Connection
 from oip_conformance.grpc_requests import tensor
-from oip_conformance.inputs import SMALL
+from oip_conformance.inputs import SMALL, SMALL_OUTPUTS
 from oip_conformance.outcomes import expect, status_of
 from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, sized
@@ -21,29 +22,41 @@ from oip_conformance.wires import Grpc, sized
 SERVER_LIVE = f"/{messages.SERVICE_NAME}/ServerLive"
 MODEL_INFER = f"/{messages.SERVICE_NAME}/ModelInfer"
 CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer"]
+DELAY_SECONDS = 0.5
 
 
 @pytest.fixture(autouse=True)
-def check_valid_call_afterward(target: Target, rpc: Grpc) -> Any:
+def check_valid_call_afterward(target: Target, rpc: Grpc) -> Iterator[None]:
     """G1: after any request, the channel accepts the next call."""
     yield
-    assert expect(target.infer("grpc raw", [SMALL])).outputs == {"fp32_out": SMALL[1:]}
+    response = expect(target.infer("grpc raw", [SMALL]))
+    assert response.outputs == SMALL_OUTPUTS
+
+
+def infer_request(rpc: Grpc, name: str, datatype: str, **contents: list) -> Any:
+    """Return a message with one element as the input `name`, and with its output."""
+    return messages.ModelInferRequest(
+        model_name=rpc.model,
+        inputs=[tensor(name, datatype, [1], **contents)],
+        outputs=[{"name": f"{name}_out"}],
+    )
+
+
+def fp32_request(rpc: Grpc) -> Any:
+    return infer_request(rpc, "fp32", "FP32", fp32_contents=[1.5])
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_calls(target: Target, rpc: Grpc, name: str) -> None:
     """G1: the service implements the protocol's methods."""
-    members: dict[str, Any] = {
-        "ModelInfer": {"model_name": target.model},
-        "ModelReady": {"name": target.model},
-    }
-    members["ModelMetadata"] = members["ModelReady"]
-    expected = (
-        (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT)
-        if name == "ModelInfer"
-        else (grpc.StatusCode.OK,)
-    )
-    assert status_of(lambda: rpc.call(name, **members.get(name, {}))) in expected
+    fields = {}
+    expected = [grpc.StatusCode.OK]
+    if name in ("ModelReady", "ModelMetadata"):
+        fields["name"] = target.model
+    if name == "ModelInfer":
+        fields["model_name"] = target.model
+        expected.append(grpc.StatusCode.INVALID_ARGUMENT)  # the request has no inputs
+    assert status_of(rpc.call, name, **fields) in expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +65,7 @@ def test_calls(target: Target, rpc: Grpc, name: str) -> None:
 def test_unknown_method(rpc: Grpc, path: str) -> None:
     """G1: an unknown method is rejected with UNIMPLEMENTED."""
     call = rpc.channel.unary_unary(path)
-    assert status_of(lambda: call(b"", timeout=rpc.timeout)) == grpc.StatusCode.UNIMPLEMENTED
+    assert status_of(call, b"", timeout=rpc.timeout) == grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize(
@@ -70,9 +83,8 @@ def test_unknown_method(rpc: Grpc, path: str) -> None:
 )
 def test_malformed_message(rpc: Grpc, name: str, body: str) -> None:
     """G1: bytes that are not a valid message are INVALID_ARGUMENT, not INTERNAL."""
-    assert (
-        status_of(lambda: rpc.call(name, bytes.fromhex(body))) == grpc.StatusCode.INVALID_ARGUMENT
-    )
+    status = status_of(rpc.call, name, bytes.fromhex(body))
+    assert status == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_unknown_fields(rpc: Grpc) -> None:
@@ -87,36 +99,27 @@ def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
     assert response.raw.id == request_id
 
 
-@pytest.mark.parametrize(
-    "value", [b"", b"\x32\x01a"]
-)  # the second is field 6, which InferParameter does not have
+# The second value is field 6, which InferParameter does not have.
+@pytest.mark.parametrize("value", [b"", b"\x32\x01a"])
 @pytest.mark.parametrize("place", ["request", "input", "output"])
 @pytest.mark.parametrize("name", ["odd", "content_type", "timeout"])
 def test_parameter_without_value(rpc: Grpc, name: str, place: str, value: bytes) -> None:
     """R17: a parameter without a value or of an unknown kind is ignored on the request, an input or an output."""
-    inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
-    message = messages.ModelInferRequest(
-        model_name=rpc.model, inputs=inputs, outputs=[{"name": "fp32_out"}]
-    )
-    holder = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}[place]
-    holder.parameters[name].MergeFromString(value)
+    message = fp32_request(rpc)
+    holders = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}
+    holders[place].parameters[name].MergeFromString(value)
     expect(rpc.send(message))
 
 
 def test_parameter_of_each_type(rpc: Grpc) -> None:
     """R17: a parameter may have any of the five types."""
-    inputs = [tensor("fp32", "FP32", [1], fp32_contents=[1.5])]
-    message = messages.ModelInferRequest(model_name=rpc.model, inputs=inputs)
-    message.outputs.add(name="fp32_out")
-    for kind, value in [
-        ("bool", True),
-        ("int64", -1),
-        ("string", ""),
-        ("double", math.nan),
-        ("uint64", 2**64 - 1),
-    ]:
-        setattr(message.parameters[kind], f"{kind}_param", value)
-        setattr(message.inputs[0].parameters[kind], f"{kind}_param", value)
+    message = fp32_request(rpc)
+    for parameters in (message.parameters, message.inputs[0].parameters):
+        parameters["bool"].bool_param = True
+        parameters["int64"].int64_param = -1
+        parameters["string"].string_param = ""
+        parameters["double"].double_param = math.nan
+        parameters["uint64"].uint64_param = 2**64 - 1
     expect(rpc.send(message))
 
 
@@ -125,39 +128,40 @@ def test_parameter_of_each_type(rpc: Grpc) -> None:
 )
 def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
     """G6: a decompressed message of exactly the limit is accepted. A larger one is rejected with RESOURCE_EXHAUSTED."""
-    call = rpc.channel.unary_unary(MODEL_INFER)
-    good = messages.ModelInferRequest(model_name=target.model, outputs=[{"name": "fp32_out"}])
-    good.inputs.add(name="fp32_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(1.5)
+    invoke = rpc.channel.unary_unary(MODEL_INFER)
+    message = fp32_request(rpc)
 
-    def outcome(size: int) -> grpc.StatusCode:
-        return status_of(lambda: call(sized(good, size), timeout=rpc.timeout, compression=coding))
+    def status_for(size: int) -> grpc.StatusCode:
+        body = sized(message, size)
+        return status_of(invoke, body, timeout=rpc.timeout, compression=coding)
 
-    assert outcome(limit) == grpc.StatusCode.OK
-    assert outcome(limit + 1) == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert outcome(min(2 * limit, limit + 2**20)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert status_for(limit) == grpc.StatusCode.OK
+    assert status_for(limit + 1) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert status_for(min(2 * limit, limit + 2**20)) == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def slow(rpc: Grpc, timeout: float | None) -> Any:
+def start_slow_call(rpc: Grpc, timeout: float | None) -> Any:
     """Start a call that takes half a second, and return its future."""
-    message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "fp32_out"}])
-    message.inputs.add(name="delay_in", datatype="FP32", shape=[1]).contents.fp32_contents.append(
-        0.5
-    )
-    call = rpc.channel.unary_unary(MODEL_INFER)
-    return call.future(message.SerializeToString(), timeout=timeout)
+    message = infer_request(rpc, "delay", "FP32", fp32_contents=[DELAY_SECONDS])
+    message.outputs[0].name = "fp32_out"  # the model does not return the delay
+    invoke = rpc.channel.unary_unary(MODEL_INFER)
+    return invoke.future(message.SerializeToString(), timeout=timeout)
 
 
 def test_cancelled_calls(target: Target, rpc: Grpc) -> None:
     """G1: calls that the client cancels end with CANCELLED, and the server keeps working."""
-    calls = [slow(rpc, rpc.timeout) for _ in range(3)]
-    assert all(call.cancel() for call in calls)
-    assert {call.code() for call in calls} == {grpc.StatusCode.CANCELLED}
+    calls = [start_slow_call(rpc, rpc.timeout) for _ in range(3)]
+    for call in calls:
+        assert call.cancel()
+    for call in calls:
+        assert call.code() == grpc.StatusCode.CANCELLED
     expect(target.infer("grpc typed", [SMALL]))
 
 
 def test_expired_deadline(rpc: Grpc) -> None:
     """G1: a call that takes longer than its deadline is DEADLINE_EXCEEDED."""
-    assert status_of(slow(rpc, 0.05).result) == grpc.StatusCode.DEADLINE_EXCEEDED
+    call = start_slow_call(rpc, timeout=DELAY_SECONDS / 10)
+    assert status_of(call.result) == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @pytest.mark.parametrize("timeout", ["0n", "1n", "1u"])
@@ -166,76 +170,78 @@ def test_deadline_expired_on_arrival(target: Target, rpc: Grpc, timeout: str) ->
     with Connection(target.address, target.timeout, target.last) as connection:
         connection.call(1, SERVER_LIVE, message=b"", timeout=timeout)
         connection.end_of(1)
-        connection.call(3, SERVER_LIVE, message=b"", timeout="10S")
-        assert messages.ServerLiveResponse.FromString(connection.end_of(3)).live
+        check_live(connection, stream=3)
 
 
 def test_reset_calls(target: Target, rpc: Grpc) -> None:
     """G1: calls that are reset before their message is complete do not affect their connection."""
     with Connection(target.address, target.timeout, target.last) as connection:
-        for stream in range(1, 41, 2):
+        for stream in range(1, 41, 2):  # the streams of a client have odd numbers
             connection.call(stream, MODEL_INFER, message=None, timeout="10S")
             connection.reset(stream)
-        connection.call(41, SERVER_LIVE, message=b"", timeout="10S")
-        assert messages.ServerLiveResponse.FromString(connection.end_of(41)).live
+        check_live(connection, stream=41)
+
+
+def check_live(connection: Connection, *, stream: int) -> None:
+    """Check that the connection accepts a call."""
+    connection.call(stream, SERVER_LIVE, message=b"", timeout="10S")
+    assert messages.ServerLiveResponse.FromString(connection.end_of(stream)).live
 
 
 @pytest.mark.parametrize("coding", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
     """G1: messages with gRPC compression are accepted."""
-    message = messages.ModelInferRequest(model_name=rpc.model, outputs=[{"name": "bytes_out"}])
-    message.inputs.add(name="bytes_in", datatype="BYTES", shape=[1]).contents.bytes_contents.append(
-        b"x" * 5000
-    )
-    call = rpc.channel.unary_unary(MODEL_INFER)
-    response = call(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
-    read = messages.ModelInferResponse.FromString(response)
-    contents = [
-        *read.outputs[0].contents.bytes_contents,
-        *(entry[4:] for entry in read.raw_output_contents),
-    ]
-    assert contents == [b"x" * 5000]
+    text = b"x" * 5000
+    message = infer_request(rpc, "bytes", "BYTES", bytes_contents=[text])
+    invoke = rpc.channel.unary_unary(MODEL_INFER)
+    body = invoke(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
+    response = messages.ModelInferResponse.FromString(body)
+
+    # G4 checks that the response is typed.
+    elements = list(response.outputs[0].contents.bytes_contents)
+    for entry in response.raw_output_contents:
+        elements.append(entry[4:])
+    assert elements == [text]
 
 
 @pytest.mark.needs("health")
 @pytest.mark.parametrize("service", ["", "inference.GRPCInferenceService"])
 def test_health(rpc: Grpc, service: str) -> None:
     """G7: the health service reports SERVING for the server and the inference service."""
-    response = health_pb2_grpc.HealthStub(rpc.channel).Check(
-        health_pb2.HealthCheckRequest(service=service), timeout=rpc.timeout
-    )
+    request = health_pb2.HealthCheckRequest(service=service)
+    stub = health_pb2_grpc.HealthStub(rpc.channel)
+    response = stub.Check(request, timeout=rpc.timeout)
     assert response.status == health_pb2.HealthCheckResponse.SERVING
 
 
 @pytest.mark.needs("health")
 def test_health_of_unknown_service(rpc: Grpc) -> None:
     """G7: the health service reports NOT_FOUND for other services."""
+    request = health_pb2.HealthCheckRequest(service="no.such.Service")
     stub = health_pb2_grpc.HealthStub(rpc.channel)
-    requested_output = health_pb2.HealthCheckRequest(service="no.such.Service")
-    assert (
-        status_of(lambda: stub.Check(requested_output, timeout=rpc.timeout))
-        == grpc.StatusCode.NOT_FOUND
-    )
+    status = status_of(stub.Check, request, timeout=rpc.timeout)
+    assert status == grpc.StatusCode.NOT_FOUND
 
 
-def reflected(rpc: Grpc, **requested_output: str) -> Any:
+def reflect(rpc: Grpc, **question: str) -> Any:
+    """Send a request to the reflection service, and return its response."""
     stub = reflection_pb2_grpc.ServerReflectionStub(rpc.channel)
-    requests = iter([reflection_pb2.ServerReflectionRequest(**requested_output)])
+    requests = iter([reflection_pb2.ServerReflectionRequest(**question)])
     return next(stub.ServerReflectionInfo(requests, timeout=rpc.timeout))
 
 
 @pytest.mark.needs("reflection")
 def test_reflection_lists_services(rpc: Grpc) -> None:
     """G7: reflection lists the inference service and the health service."""
-    listed = {each.name for each in reflected(rpc, list_services="").list_services_response.service}
-    assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= listed
+    response = reflect(rpc, list_services="").list_services_response
+    names = {service.name for service in response.service}
+    assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= names
 
 
 @pytest.mark.needs("reflection")
 def test_reflection_describes_methods(rpc: Grpc) -> None:
     """G7: reflection returns the file that describes the service."""
-    (file,) = reflected(
-        rpc, file_containing_symbol="inference.GRPCInferenceService"
-    ).file_descriptor_response.file_descriptor_proto[:1]
+    response = reflect(rpc, file_containing_symbol="inference.GRPCInferenceService")
+    file = response.file_descriptor_response.file_descriptor_proto[0]
     assert b"GRPCInferenceService" in file
     assert b"ModelInferRequest" in file

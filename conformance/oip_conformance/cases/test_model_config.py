@@ -56,10 +56,7 @@ def test_config_of_unknown_model(http: Http) -> None:
 @pytest.mark.needs("rpc ModelConfig")
 def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
     """T1: over gRPC, a request for the configuration of an unknown model is rejected with NOT_FOUND."""
-    assert (
-        status_of(lambda: rpc.call("ModelConfig", name="no-such-model"))
-        == grpc.StatusCode.NOT_FOUND
-    )
+    assert status_of(rpc.call, "ModelConfig", name="no-such-model") == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("index")
@@ -182,7 +179,4 @@ def test_statistics_of_unknown_model(http: Http) -> None:
 @pytest.mark.needs("rpc ModelStatistics")
 def test_statistics_of_unknown_model_over_grpc(rpc: Grpc) -> None:
     """T3: over gRPC, a request for the statistics of an unknown model is rejected with NOT_FOUND."""
-    assert (
-        status_of(lambda: rpc.call("ModelStatistics", name="no-such-model"))
-        == grpc.StatusCode.NOT_FOUND
-    )
+    assert status_of(rpc.call, "ModelStatistics", name="no-such-model") == grpc.StatusCode.NOT_FOUND

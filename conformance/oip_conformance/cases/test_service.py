@@ -147,7 +147,7 @@ def test_unknown_version_in_message(target: Target, rpc: Grpc, name: str, versio
     """R3: over gRPC, a version that the model does not have is rejected with NOT_FOUND."""
     field = {"model_name" if name == "ModelInfer" else "name": target.model}
     field["model_version" if name == "ModelInfer" else "version"] = version
-    assert status_of(lambda: rpc.call(name, **field)) == grpc.StatusCode.NOT_FOUND
+    assert status_of(rpc.call, name, **field) == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("versions")
@@ -175,7 +175,7 @@ def test_unknown_model(http: Http, name: str, suffix: str) -> None:
 def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
     """R3: over gRPC, an unknown model is rejected with NOT_FOUND."""
     field = {"model_name" if method == "ModelInfer" else "name": name}
-    assert status_of(lambda: rpc.call(method, **field)) == grpc.StatusCode.NOT_FOUND
+    assert status_of(rpc.call, method, **field) == grpc.StatusCode.NOT_FOUND
 
 
 def test_server_metadata(http: Http) -> None:
