@@ -20,6 +20,15 @@ def echo_request(tensor: dict[str, Any], output: str) -> bytes:
     return json.dumps({"inputs": [tensor], "outputs": [{"name": output}]}).encode()
 
 
+def request_with_data(name: str, datatype: str, shape: Any, data: str) -> str:
+    """Return a request for the output of the input `name`_in, with JSON text as its `data`."""
+    tensor = (
+        f'{{"name": "{name}_in", "datatype": "{datatype}", '
+        f'"shape": {json.dumps(shape)}, "data": {data}}}'
+    )
+    return f'{{"inputs": [{tensor}], "outputs": [{{"name": "{name}_out"}}]}}'
+
+
 BODY = echo_request(SMALL_JSON, "fp32_out")
 # Large enough for a compressed response.
 LARGE_TEXT = "x" * 2000

@@ -16,6 +16,7 @@ from oip_conformance.http_requests import (
     SUPPORTED_CODINGS,
     check_echo,
     check_next_request,
+    request_with_data,
 )
 from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import error_message, success
@@ -167,8 +168,7 @@ def test_brackets_in_text(http: Http, infer_path: str, text: str) -> None:
 def with_nested_data(levels: int) -> str:
     """Return a request with one element in `levels` lists."""
     data = "[" * levels + "1.5" + "]" * levels
-    tensor = f'{{"name": "fp32_in", "datatype": "FP32", "shape": [1], "data": {data}}}'
-    return f'{{"inputs": [{tensor}], "outputs": [{{"name": "fp32_out"}}]}}'
+    return request_with_data("fp32", "FP32", [1], data)
 
 
 def test_deeply_nested_data(http: Http, infer_path: str) -> None:

@@ -12,10 +12,12 @@ from google.protobuf.json_format import ParseDict
 from oip_conformance import messages
 from oip_conformance.client import Http
 from oip_conformance.inputs import SMALL
-from oip_conformance.model import INPUTS, OUTPUTS
+from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
 from oip_conformance.outcomes import check_type, error_message, expect, status_of, success
 from oip_conformance.target import Target
-from oip_conformance.wires import Grpc
+from oip_conformance.wires import Grpc, Sent
+
+FAILING: Sent = ("fail_in", "BYTES", [1], [b"broken"])
 
 
 @pytest.mark.needs("config")
@@ -23,11 +25,32 @@ def test_config(target: Target, http: Http) -> None:
     """T1: the model's configuration matches its metadata."""
     body = http.get(f"{target.path}/config").json
     assert (body["name"], body["max_batch_size"]) == (target.model, 0)
-    for tensors, expected in ((body["input"], INPUTS), (body["output"], OUTPUTS)):
-        assert [(each["name"], each["data_type"], each["dims"]) for each in tensors] == [
-            (name, "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}", shape)
-            for name, datatype, shape in target.supported_tensors(expected)
-        ]
+    inputs = target.supported_tensors(INPUTS)
+    outputs = target.supported_tensors(OUTPUTS)
+    assert config_specs(body["input"]) == [expected_spec(*tensor) for tensor in inputs]
+    assert config_specs(body["output"]) == [expected_spec(*tensor) for tensor in outputs]
+
+
+def expected_spec(name: str, datatype: str, shape: list[int]) -> TensorSpec:
+    """Return a tensor of the model with the name of its datatype in a configuration."""
+    if datatype == "BYTES":
+        return name, "TYPE_STRING", shape
+    return name, f"TYPE_{datatype}", shape
+
+
+def config_specs(tensors: list[dict[str, Any]]) -> list[TensorSpec]:
+    """Return the name, datatype and shape of each tensor in a configuration of REST."""
+    return [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in tensors]
+
+
+def grpc_config_specs(tensors: Any) -> list[TensorSpec]:
+    """Return the name, datatype and shape of each tensor in a configuration of gRPC."""
+    specs = []
+    for tensor in tensors:
+        datatypes = tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
+        datatype = datatypes[tensor.data_type].name
+        specs.append((tensor.name, datatype, list(tensor.dims)))
+    return specs
 
 
 @pytest.mark.needs("config", "rpc ModelConfig")
@@ -35,16 +58,11 @@ def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
     """T1: both transports return the same configuration."""
     config = rpc.call("ModelConfig", name=target.model).config
     body = http.get(f"{target.path}/config").json
-    names = config.input[0].DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
-    assert (config.name, config.platform, config.max_batch_size) == (
-        body["name"],
-        body["platform"],
-        0,
-    )
-    for tensors, expected in ((config.input, body["input"]), (config.output, body["output"])):
-        assert [(each.name, names[each.data_type].name, list(each.dims)) for each in tensors] == [
-            (each["name"], each["data_type"], each["dims"]) for each in expected
-        ]
+    assert config.name == body["name"]
+    assert config.platform == body["platform"]
+    assert config.max_batch_size == 0
+    assert grpc_config_specs(config.input) == config_specs(body["input"])
+    assert grpc_config_specs(config.output) == config_specs(body["output"])
 
 
 @pytest.mark.needs("config")
@@ -56,7 +74,8 @@ def test_config_of_unknown_model(http: Http) -> None:
 @pytest.mark.needs("rpc ModelConfig")
 def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
     """T1: over gRPC, a request for the configuration of an unknown model is rejected with NOT_FOUND."""
-    assert status_of(rpc.call, "ModelConfig", name="no-such-model") == grpc.StatusCode.NOT_FOUND
+    status = status_of(rpc.call, "ModelConfig", name="no-such-model")
+    assert status == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("index")
@@ -64,10 +83,10 @@ def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
 def test_index(target: Target, http: Http, body: str) -> None:
     """T2: the index lists the model as ready."""
     reply = success(http.post("/v2/repository/index", body))
-    (found,) = [each for each in reply.json if each["name"] == target.model]
-    assert found["state"] == "READY"
-    check_type(found["version"], str)
-    check_type(found.get("reason", ""), str)
+    (entry,) = [model for model in reply.json if model["name"] == target.model]
+    assert entry["state"] == "READY"
+    check_type(entry["version"], str)
+    check_type(entry.get("reason", ""), str)
 
 
 @pytest.mark.needs("index")
@@ -86,20 +105,34 @@ def test_same_index(http: Http, rpc: Grpc) -> None:
 
 
 COMPUTE = ("compute_input", "compute_infer", "compute_output")
+# Counts with a total time, in the member `inference_stats`, and counts without one.
 INFER_STATS = ("success", "fail", "queue", *COMPUTE, "cache_hit", "cache_miss")
+PLAIN_COUNTS = ("inference_count", "execution_count")
 
 
 def statistics(target: Target, http: Http, suffix: str = "") -> dict[str, Any]:
-    (stats,) = success(http.get(f"{target.path}{suffix}/stats")).json["model_stats"]
+    """Return the statistics of the model. `suffix` follows the path of the model."""
+    reply = success(http.get(f"{target.path}{suffix}/stats"))
+    (stats,) = reply.json["model_stats"]
     return stats
 
 
-def counts(stats: dict[str, Any]) -> dict[str, int]:
+def read_counts(stats: dict[str, Any]) -> dict[str, int]:
     """Return the counts of the model's requests, inferences and executions."""
-    names = ("inference_count", "execution_count")
-    return {name: stats["inference_stats"][name]["count"] for name in INFER_STATS} | {
-        name: stats[name] for name in names
-    }
+    counts = {}
+    for name in INFER_STATS:
+        counts[name] = stats["inference_stats"][name]["count"]
+    for name in PLAIN_COUNTS:
+        counts[name] = stats[name]
+    return counts
+
+
+def increases(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
+    """Return by how much each count of the statistics has increased."""
+    differences = read_counts(after)
+    for name, count in read_counts(before).items():
+        differences[name] -= count
+    return differences
 
 
 @pytest.mark.needs("statistics")
@@ -109,18 +142,24 @@ def test_statistics(target: Target, http: Http) -> None:
     stats = statistics(target, http)
     assert stats["name"] == target.model
     check_type(stats["version"], str)
-    for name in ("last_inference", "inference_count", "execution_count"):
+    for name in ("last_inference", *PLAIN_COUNTS):
         check_type(stats[name], int)
         assert stats[name] > 0
-    assert stats["batch_stats"]
+    for name in INFER_STATS:
+        check_duration(stats["inference_stats"][name])
+
     check_type(stats["memory_usage"], list)
+    assert stats["batch_stats"]
     for batch in stats["batch_stats"]:
         check_type(batch["batch_size"], int)
-    durations = [stats["inference_stats"][name] for name in INFER_STATS]
-    durations += [batch[name] for batch in stats["batch_stats"] for name in COMPUTE]
-    for each in durations:
-        check_type(each["count"], int)
-        check_type(each["ns"], int)
+        for name in COMPUTE:
+            check_duration(batch[name])
+
+
+def check_duration(duration: dict[str, Any]) -> None:
+    """Check the types of a count and of its total time."""
+    check_type(duration["count"], int)
+    check_type(duration["ns"], int)
 
 
 @pytest.mark.needs("statistics")
@@ -129,11 +168,9 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
     before = statistics(target, http)
     expect(target.infer(form, [SMALL]))
     after = statistics(target, http)
-    others = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
-    now = counts(after)
-    assert {name: now[name] - count for name, count in counts(before).items()} == dict.fromkeys(
-        now, 1
-    ) | others
+    counts = increases(before, after)
+    unchanged = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
+    assert counts == dict.fromkeys(counts, 1) | unchanged
     assert after["last_inference"] >= before["last_inference"]
     assert after["inference_stats"]["success"]["ns"] > before["inference_stats"]["success"]["ns"]
 
@@ -141,20 +178,17 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
 @pytest.mark.needs("statistics")
 def test_statistics_of_failed_request(target: Target, http: Http, form: str) -> None:
     """T3: a failed request counts only in `fail`."""
-    before = counts(statistics(target, http))
-    expect(target.infer(form, [("fail_in", "BYTES", [1], [b"broken"])], []), "INTERNAL")
-    after = counts(statistics(target, http))
-    assert {name: after[name] - count for name, count in before.items()} == dict.fromkeys(
-        after, 0
-    ) | {"fail": 1}
+    before = statistics(target, http)
+    expect(target.infer(form, [FAILING], []), "INTERNAL")
+    counts = increases(before, statistics(target, http))
+    assert counts == dict.fromkeys(counts, 0) | {"fail": 1}
 
 
 @pytest.mark.needs("statistics", "versions")
 def test_statistics_of_version(target: Target, http: Http) -> None:
     """T3: the path with the version returns the same statistics."""
-    assert statistics(target, http, f"/versions/{quote(target.version, safe='')}") == statistics(
-        target, http
-    )
+    version = quote(target.version, safe="")
+    assert statistics(target, http, f"/versions/{version}") == statistics(target, http)
     error_message(http.get(f"{target.path}/versions/no-such-version/stats"), 404)
 
 
@@ -163,10 +197,9 @@ def test_statistics_of_version(target: Target, http: Http) -> None:
 def test_same_statistics(target: Target, http: Http, rpc: Grpc, named: bool) -> None:
     """T3: both transports return the same statistics. Over gRPC, the name is optional."""
     response = rpc.call("ModelStatistics", name=target.model if named else "")
-    (stats,) = [each for each in response.model_stats if each.name == target.model]
-    expected = ParseDict(
-        statistics(target, http), messages.ModelStatistics(), ignore_unknown_fields=True
-    )
+    (stats,) = [model for model in response.model_stats if model.name == target.model]
+    expected = messages.ModelStatistics()
+    ParseDict(statistics(target, http), expected, ignore_unknown_fields=True)
     assert stats == expected
 
 
@@ -179,4 +212,5 @@ def test_statistics_of_unknown_model(http: Http) -> None:
 @pytest.mark.needs("rpc ModelStatistics")
 def test_statistics_of_unknown_model_over_grpc(rpc: Grpc) -> None:
     """T3: over gRPC, a request for the statistics of an unknown model is rejected with NOT_FOUND."""
-    assert status_of(rpc.call, "ModelStatistics", name="no-such-model") == grpc.StatusCode.NOT_FOUND
+    status = status_of(rpc.call, "ModelStatistics", name="no-such-model")
+    assert status == grpc.StatusCode.NOT_FOUND

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import grpc
 import pytest
 
-from oip_conformance.client import Http
-from oip_conformance.inputs import SMALL, json_input
-from oip_conformance.model import INPUTS, OUTPUTS
-from oip_conformance.outcomes import check_type, describe, error_message, expect, status_of, success
+from oip_conformance.client import Http, Reply
+from oip_conformance.inputs import SMALL, SMALL_JSON
+from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
+from oip_conformance.outcomes import (
+    check_strings,
+    check_type,
+    describe,
+    error_message,
+    expect,
+    status_of,
+    success,
+)
 from oip_conformance.target import Target
-from oip_conformance.wires import Grpc, Rest, plain
+from oip_conformance.wires import HEADER_LENGTH, Grpc, Rest, plain
 
 # Paths that the server supports, without and with a version.
 GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
-VERSIONED = ["{model}/versions/{version}", "{model}/versions/{version}/ready"]
-GOOD = json.dumps({"inputs": [json_input(*SMALL)]})
+VERSION = "{model}/versions/{version}"
+GOOD = json.dumps({"inputs": [SMALL_JSON]})
 
 
-def full(target: Target, path: str) -> str:
-    return path.replace("{model}", target.path).replace("{version}", quote(target.version, safe=""))
+def fill(target: Target, path: str) -> str:
+    """Replace {model} by the path of the model, and {version} by its version."""
+    version = quote(target.version, safe="")
+    return path.replace("{model}", target.path).replace("{version}", version)
+
+
+def is_inference(path: str) -> bool:
+    return path.endswith("/infer")
+
+
+def open_path(http: Http, path: str, query: str = "") -> Reply:
+    """Send the valid request to a path of inference requests, and a GET request to other paths."""
+    if is_inference(path):
+        return http.post(path + query, GOOD)
+    return http.get(path + query)
 
 
 @pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
-def test_model_name_is_case_sensitive(target: Target, form: str, change: Any) -> None:
+def test_model_name_is_case_sensitive(
+    target: Target, form: str, change: Callable[[str], str]
+) -> None:
     """R1: the model's name is case-sensitive. R3 checks the status."""
     response = target.infer(form, [SMALL], model=change(target.model))
     assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), (
@@ -55,7 +79,7 @@ def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
 @pytest.mark.parametrize("path", GETS)
 def test_get(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses on the protocol's paths are JSON, with or without a trailing slash."""
-    reply = success(http.get(full(target, path) + slash))
+    reply = success(http.get(fill(target, path) + slash))
     if path != "/v2":  # R4 checks its content
         assert reply.mimetype == "application/json"
         check_type(reply.json, dict)
@@ -63,18 +87,21 @@ def test_get(target: Target, http: Http, path: str, slash: str) -> None:
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("path", VERSIONED)
+@pytest.mark.parametrize("path", [VERSION, f"{VERSION}/ready"])
 def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses are the same with or without the model's version and a trailing slash in the path."""
-    plain = http.get(full(target, path.replace("/versions/{version}", "")))
-    assert success(http.get(full(target, path) + slash)).data == plain.data
+    unversioned_path = path.replace("/versions/{version}", "")
+    unversioned = http.get(fill(target, unversioned_path))
+    versioned = success(http.get(fill(target, path) + slash))
+    assert versioned.data == unversioned.data
 
 
 @pytest.mark.needs("model names")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_model_names(target: Target, http: Http, slash: str) -> None:
     """R22: the list of models contains the name of the model."""
-    assert target.model in success(http.get(f"/v2/models{slash}")).json["models"]
+    reply = success(http.get(f"/v2/models{slash}"))
+    assert target.model in reply.json["models"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +109,7 @@ def test_model_names(target: Target, http: Http, slash: str) -> None:
 )
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""
-    assert success(http.open("HEAD", full(target, path))).data == b""
+    assert success(http.open("HEAD", fill(target, path))).data == b""
     success(http.get("/v2/health/live"))
 
 
@@ -96,36 +123,29 @@ def test_infer(target: Target, http: Http, slash: str) -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer_version(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests with the model's version succeed, with or without a trailing slash."""
-    success(http.post(f"{full(target, VERSIONED[0])}/infer{slash}", GOOD))
+    success(http.post(f"{fill(target, VERSION)}/infer{slash}", GOOD))
 
 
 @pytest.mark.parametrize("path", ["{model}", "{model}/ready", "{model}/infer"])
 def test_percent_encoded(target: Target, http: Http, path: str) -> None:
     """R21: a percent-encoded name in a path equals the plain name."""
-    encoded = "/v2/models/" + "".join(f"%{octet:02X}" for octet in target.model.encode())
-    method = "POST" if path.endswith("infer") else "GET"
-    success(http.open(method, path.replace("{model}", encoded), GOOD if method == "POST" else b""))
+    encoded = "".join(f"%{octet:02X}" for octet in target.model.encode())
+    success(open_path(http, path.replace("{model}", f"/v2/models/{encoded}")))
 
 
 @pytest.mark.parametrize("path", [*GETS, "{model}/infer"])
 def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
     """R21: the query string is ignored."""
-    is_inference = path.endswith("infer")
-    success(
-        http.open(
-            "POST" if is_inference else "GET",
-            full(target, path) + "?a=1&b",
-            GOOD if is_inference else b"",
-        )
-    )
+    success(open_path(http, fill(target, path), query="?a=1&b"))
 
 
 @pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
 def test_options(target: Target, http: Http, path: str) -> None:
     """R21: the response to OPTIONS lists the path's methods in Allow."""
-    reply = http.open("OPTIONS", full(target, path))
+    reply = http.open("OPTIONS", fill(target, path))
     assert reply.status_code in (200, 204, 405), f"expected 200, 204 or 405, got {reply}"
-    assert ("POST" if path.endswith("infer") else "GET") in reply.headers.get("Allow", "")
+    method = "POST" if is_inference(path) else "GET"
+    assert method in reply.headers.get("Allow", "")
 
 
 @pytest.mark.needs("versions")
@@ -135,27 +155,33 @@ def test_options(target: Target, http: Http, path: str) -> None:
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_version_in_path(target: Target, http: Http, version: str, suffix: str) -> None:
     """R3: a version that the model does not have is rejected with 404, whatever its form."""
-    method = "POST" if suffix == "/infer" else "GET"
-    path = f"{target.path}/versions/{version.replace(' ', '%20')}{suffix}"
-    error_message(http.open(method, path, GOOD if method == "POST" else b""), 404)
+    version_in_path = version.replace(" ", "%20")
+    path = f"{target.path}/versions/{version_in_path}{suffix}"
+    error_message(open_path(http, path), 404)
+
+
+def model_fields(method: str, model: str, version: str = "") -> dict[str, str]:
+    """Return the fields for a model and its version in the request of a gRPC method."""
+    if method == "ModelInfer":
+        return {"model_name": model, "model_version": version}
+    return {"name": model, "version": version}
 
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("version", ["999", "v10", "01", "1.0", " "])
-@pytest.mark.parametrize("name", ["ModelInfer", "ModelMetadata", "ModelReady"])
-def test_unknown_version_in_message(target: Target, rpc: Grpc, name: str, version: str) -> None:
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelReady"])
+def test_unknown_version_in_message(target: Target, rpc: Grpc, method: str, version: str) -> None:
     """R3: over gRPC, a version that the model does not have is rejected with NOT_FOUND."""
-    field = {"model_name" if name == "ModelInfer" else "name": target.model}
-    field["model_version" if name == "ModelInfer" else "version"] = version
-    assert status_of(rpc.call, name, **field) == grpc.StatusCode.NOT_FOUND
+    fields = model_fields(method, target.model, version)
+    assert status_of(rpc.call, method, **fields) == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("versions")
 def test_response_version(target: Target, form: str) -> None:
     """R3, G5: without a version, the server selects one and returns it. A requested version is returned."""
     for version in ("", target.version):
-        response = target.infer(form, [SMALL], version=version)
-        assert expect(response).model_version == target.version
+        response = expect(target.infer(form, [SMALL], version=version))
+        assert response.model_version == target.version
 
 
 @pytest.mark.parametrize(
@@ -164,18 +190,15 @@ def test_response_version(target: Target, form: str) -> None:
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_model(http: Http, name: str, suffix: str) -> None:
     """R3: an unknown model is rejected with 404, whatever the form of its name."""
-    method = "POST" if suffix == "/infer" else "GET"
-    error_message(
-        http.open(method, f"/v2/models/{name}{suffix}", GOOD if method == "POST" else b""), 404
-    )
+    error_message(open_path(http, f"/v2/models/{name}{suffix}"), 404)
 
 
 @pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelReady"])
 def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
     """R3: over gRPC, an unknown model is rejected with NOT_FOUND."""
-    field = {"model_name" if method == "ModelInfer" else "name": name}
-    assert status_of(rpc.call, method, **field) == grpc.StatusCode.NOT_FOUND
+    fields = model_fields(method, name)
+    assert status_of(rpc.call, method, **fields) == grpc.StatusCode.NOT_FOUND
 
 
 def test_server_metadata(http: Http) -> None:
@@ -184,17 +207,17 @@ def test_server_metadata(http: Http) -> None:
     assert set(body) >= {"name", "version", "extensions"}
     check_type(body["name"], str)
     check_type(body["version"], str)
-    assert all(isinstance(each, str) for each in body["extensions"])
+    check_strings(body["extensions"])
 
 
 def test_binary_extension_is_listed(target: Target, http: Http) -> None:
     """R4: binary_tensor_data is listed if and only if binary tensors are supported."""
-    envelope = {"inputs": [json_input(*SMALL)], "parameters": {"binary_data_output": True}}
-    understood = (
-        "Inference-Header-Content-Length"
-        in Rest(http, model=target.rest.model).post(envelope).headers
-    )
-    assert ("binary_tensor_data" in http.get("/v2").json["extensions"]) == understood
+    rest = Rest(http, model=target.rest.model)
+    parameters = {"binary_data_output": True}
+    reply = rest.post({"inputs": [SMALL_JSON], "parameters": parameters})
+    is_supported = HEADER_LENGTH in reply.headers
+    extensions = http.get("/v2").json["extensions"]
+    assert ("binary_tensor_data" in extensions) == is_supported
 
 
 def test_statistics_extension(target: Target, http: Http) -> None:
@@ -205,9 +228,11 @@ def test_statistics_extension(target: Target, http: Http) -> None:
 
 def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
     """R4: both transports return the same server metadata."""
-    response, body = rpc.call("ServerMetadata"), http.get("/v2").json
-    both = (response.name, response.version, list(response.extensions))
-    assert both == (body["name"], body["version"], body["extensions"])
+    response = rpc.call("ServerMetadata")
+    body = http.get("/v2").json
+    assert response.name == body["name"]
+    assert response.version == body["version"]
+    assert list(response.extensions) == body["extensions"]
 
 
 @pytest.mark.parametrize(
@@ -221,9 +246,11 @@ def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
 )
 def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> None:
     """R5: a server that is live and ready reports this state."""
-    expected = {name: target.model if value == "{model}" else value for name, value in body.items()}
-    found = success(http.get(full(target, path))).json
-    assert {name: found.get(name) for name in expected} == expected
+    expected = dict(body)
+    if "name" in expected:
+        expected["name"] = target.model
+    health = success(http.get(fill(target, path))).json
+    assert {name: health.get(name) for name in expected} == expected
 
 
 def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
@@ -238,61 +265,61 @@ def test_model_metadata(target: Target, http: Http) -> None:
     body = http.get(target.path).json
     assert set(body) >= {"name", "platform", "inputs", "outputs"}
     assert body["name"] == target.model
+    check_type(body["platform"], str)
     versions = body.get("versions") or []
     check_type(versions, list)
-    assert all(isinstance(each, str) for each in versions)
-    check_type(body["platform"], str)
-    for listed, expected in ((body["inputs"], INPUTS), (body["outputs"], OUTPUTS)):
-        assert [
-            (each["name"], each["datatype"], each["shape"]) for each in listed
-        ] == target.supported_tensors(expected)
+    check_strings(versions)
+    assert specs(body["inputs"]) == target.supported_tensors(INPUTS)
+    assert specs(body["outputs"]) == target.supported_tensors(OUTPUTS)
+
+
+def specs(tensors: list[dict[str, Any]]) -> list[TensorSpec]:
+    """Return the name, datatype and shape of each tensor in the metadata of REST."""
+    return [(tensor["name"], tensor["datatype"], tensor["shape"]) for tensor in tensors]
+
+
+def grpc_specs(tensors: Any) -> list[TensorSpec]:
+    """Return the name, datatype and shape of each tensor in the metadata of gRPC."""
+    return [(tensor.name, tensor.datatype, list(tensor.shape)) for tensor in tensors]
 
 
 def test_metadata_parameters(target: Target, http: Http) -> None:
     """R6: the parameters of the model and of its tensors, if any, are strings, numbers and booleans."""
     body = http.get(target.path).json
-    for each in (body, *body["inputs"], *body["outputs"]):
-        values = (each.get("parameters") or {}).values()
-        assert all(isinstance(value, str | int | float) for value in values), (
-            f"expected scalars, got {each}"
-        )
+    for holder in (body, *body["inputs"], *body["outputs"]):
+        parameters = holder.get("parameters") or {}
+        for value in parameters.values():
+            assert isinstance(value, str | int | float), f"expected scalars, got {holder}"
 
 
 def test_metadata_properties(target: Target, http: Http) -> None:
     """R6: the properties of the model, if any, are an object of strings."""
     properties = http.get(target.path).json.get("properties") or {}
     check_type(properties, dict)
-    assert all(isinstance(each, str) for each in properties.values()), (
-        f"expected strings, got {properties}"
-    )
+    for value in properties.values():
+        assert isinstance(value, str), f"expected strings, got {properties}"
 
 
 def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
     """R6: both transports return the same model metadata."""
-    response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
-    versions = body.get("versions") or []
-    assert (response.name, list(response.versions), response.platform) == (
-        body["name"],
-        versions,
-        body["platform"],
-    )
-    for tensors, expected in (
-        (response.inputs, body["inputs"]),
-        (response.outputs, body["outputs"]),
-    ):
-        assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
-            (each["name"], each["datatype"], each["shape"]) for each in expected
-        ]
+    response = rpc.call("ModelMetadata", name=target.model)
+    body = http.get(target.path).json
+    assert response.name == body["name"]
+    assert response.platform == body["platform"]
+    assert list(response.versions) == (body.get("versions") or [])
+    assert grpc_specs(response.inputs) == specs(body["inputs"])
+    assert grpc_specs(response.outputs) == specs(body["outputs"])
 
 
 def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -> None:
     """R6: gRPC returns the parameters of tensors and the properties of REST, or none if it lacks the field."""
-    response, body = rpc.call("ModelMetadata", name=target.model), http.get(target.path).json
+    response = rpc.call("ModelMetadata", name=target.model)
+    body = http.get(target.path).json
     assert dict(response.properties) in ({}, body.get("properties") or {})
-    tensors = zip(
-        (*response.inputs, *response.outputs), (*body["inputs"], *body["outputs"]), strict=True
-    )
-    for tensor, expected in tensors:
-        assert plain(tensor.parameters) in ({}, expected.get("parameters") or {}), (
-            f"expected {expected}, got {tensor}"
-        )
+
+    grpc_tensors = [*response.inputs, *response.outputs]
+    rest_tensors = [*body["inputs"], *body["outputs"]]
+    for tensor, expected in zip(grpc_tensors, rest_tensors, strict=True):
+        parameters = expected.get("parameters") or {}
+        is_same = plain(tensor.parameters) in ({}, parameters)
+        assert is_same, f"expected {expected}, got {tensor}"
