@@ -1,4 +1,7 @@
-"""The part of the setup that needs code: an installation compiles the proto to the descriptor that the suite reads."""
+"""The part of the setup that needs code.
+
+An installation compiles the proto to the descriptor that the suite reads.
+"""
 
 from pathlib import Path
 
@@ -11,6 +14,8 @@ DESCRIPTOR = PROTO.with_suffix(".binpb")
 
 
 class BuildDescriptor(build_py):
+    """The build step for packages, which compiles the proto first."""
+
     def run(self) -> None:
         from grpc_tools import protoc
 

@@ -1,4 +1,4 @@
-"""REST client with sockets and http.client, because other libraries can hide errors of the server."""
+"""REST client with sockets and http.client, because other libraries can hide server errors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_reply(response: http.client.HTTPResponse) -> Reply:
 
 
 def default_content_type(headers: Mapping[str, str | None]) -> str:
-    """Return the Content-Type for a body, because some servers require it. R18 has separate cases."""
+    """Return the Content-Type for a body, because some servers require it. R18 has other cases."""
     names = [name.lower() for name in headers]
     if HEADER_LENGTH.lower() in names:
         return "application/octet-stream"

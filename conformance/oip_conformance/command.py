@@ -86,14 +86,16 @@ COMPLETED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     "--restart",
     "restart_command",
     metavar="COMMAND",
-    help="Shell command that restarts the server after a case has killed it. By default, the run ends.",
+    help="Shell command that restarts the server after a case has killed it. "
+    "By default, the run ends.",
 )
 @click.option(
     "--rule",
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Run only the cases of a rule (R9) or a group (B). Use commas or repeat the option for several.",
+    help="Run only the cases of a rule (R9) or a group (B). "
+    "Use commas or repeat the option for several.",
 )
 @click.option(
     "--origin",
@@ -121,19 +123,20 @@ def main(
     junit_path: Path | None,
     verbose: bool,
 ) -> None:
-    """Test a running server of the Open Inference Protocol v2 against the rules in docs/protocol.md.
+    """Test a running server of the Open Inference Protocol v2 against the rules in
+    docs/protocol.md.
 
     The server must serve the model that the README of the suite describes.
     The exit status is 0 if no case failed. It is 1 if a case failed or killed the server, or if the
     run is partial. It is 2 if the server cannot be tested.
     """
     rules_and_groups = parse_rules(rules)
-    for option, path in (("--json", json_path), ("--junit", junit_path)):
-        if path and (path.is_dir() or not path.parent.is_dir()):
-            raise InvalidTarget(f"{option} {path}: expected a file in a folder that exists")
+    check_writable("--json", json_path)
+    check_writable("--junit", junit_path)
 
     target = Target(url, address, model=model, limit=limit, timeout=timeout)
-    if missing := target.missing_tensors():
+    missing = target.missing_tensors()
+    if missing:
         click.echo(f"the model lacks: {', '.join(missing)}", err=True)
 
     context = {
@@ -160,10 +163,17 @@ def main(
         run_cases(runner)
 
     report.echo(verbose)
-    for path, text in ((json_path, report.as_json), (junit_path, report.as_junit)):
-        if path:
-            write(path, text())
+    if json_path:
+        write(json_path, report.as_json())
+    if junit_path:
+        write(junit_path, report.as_junit())
     sys.exit(bool(report.failed or report.stopped))
+
+
+def check_writable(option: str, path: Path | None) -> None:
+    """Raise InvalidTarget if the value of the option cannot be the path of a new file."""
+    if path and (path.is_dir() or not path.parent.is_dir()):
+        raise InvalidTarget(f"{option} {path}: expected a file in a folder that exists")
 
 
 def parse_rules(options: tuple[str, ...]) -> list[str]:
@@ -254,7 +264,8 @@ class CaseRunner:
             yield
 
     # pytest reports an exception in each of these hooks as a failure of the case.
-    pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+    pytest_runtest_call = pytest_runtest_setup
+    pytest_runtest_teardown = pytest_runtest_setup
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Any:
@@ -264,9 +275,9 @@ class CaseRunner:
         """
         if session.testsfailed:
             return None
-        for item, following in zip_longest(session.items, session.items[1:]):
+        for item, next_item in zip_longest(session.items, session.items[1:]):
             try:
-                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=next_item)
                 if not self.report.has_passed(item) and self.target.is_killed():
                     self.report.record_kill(item)
                     self.report.stopped = self.restart_server(name_of(item))
@@ -277,9 +288,11 @@ class CaseRunner:
         return True
 
     def restart_server(self, case: str) -> str:
-        """Restart the server after the case. Return the reason if the run cannot continue, otherwise ""."""
+        """Restart the server after the case.
+
+        Return the reason if the run cannot continue, otherwise "".
+        """
         if not self.restart_command:
             return f"the server stopped working at {case}"
-        if reason := restart(self.restart_command, self.target):
-            return f"{reason}, after {case}"
-        return ""
+        reason = restart(self.restart_command, self.target)
+        return f"{reason}, after {case}" if reason else ""

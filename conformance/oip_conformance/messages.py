@@ -1,7 +1,7 @@
 """Messages and service of open_inference_grpc.proto, in a separate descriptor pool.
 
-The default pool rejects duplicate names. The tests of a server can import the server's messages, which have the same
-names, into the same process.
+The default pool rejects duplicate names. The tests of a server can import the server's messages,
+which have the same names, into the same process.
 """
 
 from pathlib import Path
@@ -16,8 +16,10 @@ DESCRIPTOR = Path(__file__).with_name("open_inference_grpc.binpb")
 
 
 def load_pool() -> DescriptorPool:
+    """Return a pool with the files of the descriptor, which the installation compiles."""
     pool = DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes()).file:
+    descriptor = descriptor_pb2.FileDescriptorSet.FromString(DESCRIPTOR.read_bytes())
+    for file in descriptor.file:
         pool.Add(file)
     return pool
 

@@ -15,9 +15,21 @@ from typing import Any
 NAME = "conformance"
 VERSION = "1"
 DATATYPES = [
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "BF16",
+    "FP32",
+    "FP64",
     "BYTES",
-]  # fmt: skip
+]
 # Name, datatype and shape of a tensor. -1 is a variable dimension.
 TensorSpec = tuple[str, str, list[int]]
 # Inputs with the datatype INT32, without "_in", by their number of dimensions.

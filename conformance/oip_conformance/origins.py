@@ -1,6 +1,7 @@
-"""Origins of the rules and cases. They separate the specification from extensions, which a server can omit.
+"""Origins of the rules and cases.
 
-A rule has one origin. Some of its cases can have another one, because docs/protocol.md also settles questions that the
+They separate the specification from extensions, which a server can omit. A rule has one origin.
+Some of its cases can have another one, because docs/protocol.md also settles questions that the
 specification leaves open.
 """
 
@@ -24,7 +25,11 @@ class Origin(Enum):
         return self.name.lower()
 
 
-SPECIFICATION, TRITON, MLSERVER, KSERVE, OWN = Origin
+SPECIFICATION = Origin.SPECIFICATION
+TRITON = Origin.TRITON
+MLSERVER = Origin.MLSERVER
+KSERVE = Origin.KSERVE
+OWN = Origin.OWN
 
 # SPECIFICATION includes HTTP, JSON and gRPC, on which the specification is based.
 RULES_BY_ORIGIN = {
@@ -34,10 +39,22 @@ RULES_BY_ORIGIN = {
     KSERVE: "R22",
     OWN: "R3 R11 R12 R13 R15 R19 G4 G6 G7 C2",
 }
-RULES = {rule: origin for origin, rules in RULES_BY_ORIGIN.items() for rule in rules.split()}
-# Cases with another origin than their rule: rule, test, parameters (* stands for any text) and origin.
-# If several lines match a case, the first line counts.
-CASES: list[tuple[str, str, str, Origin]] = [
+
+
+def origins_by_rule() -> dict[str, Origin]:
+    origins = {}
+    for origin, rules in RULES_BY_ORIGIN.items():
+        for rule in rules.split():
+            origins[rule] = origin
+    return origins
+
+
+RULES = origins_by_rule()
+
+# Rule, test, parameters (* stands for any text) and origin.
+CaseOrigin = tuple[str, str, str, Origin]
+# Cases with another origin than their rule. If several lines match a case, the first line counts.
+CASES: list[CaseOrigin] = [
     ("R1", "test_input_names_are_case_sensitive", "*", OWN),
     ("R1", "test_output_names_are_case_sensitive", "*", OWN),
     ("R2", "test_get", "*/", OWN),
@@ -116,12 +133,19 @@ CASES: list[tuple[str, str, str, Origin]] = [
 
 
 def origin_of(rule: str, test: str) -> Origin:
-    """Return the origin of a case. `test` is the name of the test with its parameters in square brackets."""
+    """Return the origin of a case.
+
+    `test` is the name of the test with its parameters in square brackets.
+    """
     function, parameters = split(test)
-    found = next(
-        (line[3] for line in CASES if matches(line, rule, function, parameters)), RULES[rule]
-    )
-    return TRITON if found is SPECIFICATION and parameters.startswith("rest binary") else found
+    origin = RULES[rule]
+    for line in CASES:
+        if matches(line, rule, function, parameters):
+            origin = line[-1]
+            break
+    if origin is SPECIFICATION and parameters.startswith("rest binary"):
+        return TRITON  # the form is an extension
+    return origin
 
 
 def split(test: str) -> tuple[str, str]:
@@ -130,9 +154,10 @@ def split(test: str) -> tuple[str, str]:
     return function, parameters.removesuffix("]")
 
 
-def matches(line: tuple[str, str, str, Origin], rule: str, function: str, parameters: str) -> bool:
+def matches(line: CaseOrigin, rule: str, function: str, parameters: str) -> bool:
     """Return True if the line of CASES applies to the case."""
-    pattern = line[2]
-    return line[:2] == (rule, function) and (
-        pattern == parameters or fnmatchcase(parameters, pattern)
-    )
+    line_rule, line_function, pattern, _ = line
+    if (line_rule, line_function) != (rule, function):
+        return False
+    # Square brackets have a meaning in patterns. A shape is therefore compared as text, too.
+    return parameters == pattern or fnmatchcase(parameters, pattern)

@@ -1,4 +1,8 @@
-"""Plugin for pytest that the cases need: the server under test in its four forms, and skips for unsupported features."""
+"""Plugin for pytest that the cases need.
+
+It provides the server under test in its four forms, skips cases of unsupported features, names the
+cases after their data, and describes failed comparisons in one line.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from oip_conformance.client import Http
 from oip_conformance.features import GRPC_FEATURES
 from oip_conformance.skips import require_feature, require_grpc, skip_not_run
 from oip_conformance.target import TARGET, Rest, Target
+from oip_conformance.texts import shorten
 from oip_conformance.wires import FORMS, Grpc
 
 
@@ -96,6 +101,7 @@ def limit(target: Target) -> int:
     return target.limit
 
 
+MAX_VALUE_LENGTH = 200
 MAX_ID_LENGTH = 60
 SHORTENED_ID_LENGTH = 50
 
@@ -164,8 +170,7 @@ def short(value: Any) -> str:
         value = dict(value.items())
     if isinstance(value, set):
         value = sorted(value, key=repr)
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return shorten(repr(value), MAX_VALUE_LENGTH)
 
 
 @pytest.fixture

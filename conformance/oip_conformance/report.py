@@ -19,6 +19,7 @@ import pytest
 from oip_conformance.client import LastExchange
 from oip_conformance.origins import Origin, origin_of
 from oip_conformance.skips import NOT_RUN, NOT_SUPPORTED, outcome_of_skip
+from oip_conformance.texts import escape, shorten
 
 GROUPS = {
     "R": "REST, and tensors of both transports",
@@ -32,7 +33,7 @@ OUTCOMES = ["passed", "failed", KILLED, NOT_SUPPORTED, NOT_RUN]
 FAILURES = ("failed", KILLED)
 # The rules at the start of a docstring, as in "R19, G1: an exception results in 500".
 LEADING_RULES = re.compile(r"[A-Z]\d+(?:, [A-Z]\d+)*(?=: )")
-DETAIL_CHARACTERS = 400
+MAX_DETAIL_LENGTH = 400
 # Characters that XML 1.0 does not allow.
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -41,8 +42,8 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 class Case:
     """A case. `test` is the name of the test with its parameters.
 
-    `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case failed, `sent` is
-    the last request and `trace` is the location in the test.
+    `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case
+    failed, `sent` is the last request and `trace` is the location in the test.
     """
 
     rule: str
@@ -105,13 +106,21 @@ def name_of(item: pytest.Item) -> str:
 def new_case(item: pytest.Item) -> Case:
     """Return the case of an item. Its outcome is "passed" until the report records another one."""
     rule = rules_of(item)[0]
-    return Case(rule, origin_of(rule, item.name), item.name, name_of(item))
+    origin = origin_of(rule, item.name)
+    return Case(rule, origin, test=item.name, name=name_of(item))
+
+
+def report_order(case: Case) -> tuple[int, tuple[int, int]]:
+    """Return the sort key for a case: the order of the origins, then the rule."""
+    origins = list(Origin)
+    return origins.index(case.origin), rule_order(case.rule)
 
 
 class Report:
-    """A pytest plugin that collects the outcomes. `context` describes the run, and `last` is the last request.
+    """A pytest plugin that collects the outcomes.
 
-    `stopped` is the reason if the run ended before all `expected` cases were complete.
+    `context` describes the run, and `last` is the last request. `stopped` is the reason if the run
+    ended before all `expected` cases were complete.
     """
 
     def __init__(self, context: dict[str, Any], last: LastExchange) -> None:
@@ -155,7 +164,10 @@ class Report:
         return self.cases[item.nodeid].outcome == "passed"
 
     def record_kill(self, item: pytest.Item) -> None:
-        """Record that the server does not work after this case, which can also be one that was not run."""
+        """Record that the server does not work after this case.
+
+        This can also be a case that was not run.
+        """
         case = self.cases[item.nodeid]
         case.outcome = KILLED
         case.sent = case.sent or self.last.request
@@ -163,9 +175,8 @@ class Report:
     @property
     def failed(self) -> list[Case]:
         """Return the failed cases, sorted by origin and rule."""
-        origins = [*Origin]
-        failed = (case for case in self.cases.values() if case.is_failed)
-        return sorted(failed, key=lambda case: (origins.index(case.origin), rule_order(case.rule)))
+        failed = [case for case in self.cases.values() if case.is_failed]
+        return sorted(failed, key=report_order)
 
     def counts(self, rule_or_group: str = "", origin: Origin | None = None) -> dict[str, int]:
         """Count the cases by outcome. Without a rule or group, or an origin, count those of all."""
@@ -196,7 +207,8 @@ class Report:
         """Return a table of the counts by origin, group and outcome, without groups of no cases."""
         labels = {group: f"  {group}  {title}" for group, title in GROUPS.items()}
         width = max(len(label) for label in labels.values())
-        lines = [" " * width + "".join(f"  {outcome}" for outcome in OUTCOMES)]
+        header = "  ".join([" " * width, *OUTCOMES])
+        lines = [header]
         for origin in Origin:
             rows = []
             for group, label in labels.items():
@@ -209,6 +221,7 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> str:
+        """Return the JSON report."""
         rules = sorted({case.rule for case in self.cases.values()}, key=rule_order)
         report = {
             **self.context,
@@ -224,9 +237,11 @@ class Report:
         return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
 
     def as_junit(self) -> str:
+        """Return the report as JUnit XML. A case that kills the server is an error."""
         counts = self.counts()
+        server_name = self.context["server"].get("name") or self.context["url"]
         attributes = {
-            "name": in_xml(str(self.context["server"].get("name") or self.context["url"])),
+            "name": in_xml(str(server_name)),
             "tests": str(len(self.cases)),
             "failures": str(counts["failed"]),
             "errors": str(counts[KILLED]),
@@ -238,13 +253,16 @@ class Report:
         for case in self.cases.values():
             suite.append(junit_element(case))
         ElementTree.indent(root)
-        return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+        document = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+        return document.decode() + "\n"
 
 
 def table_row(label: str, width: int, *, counts: dict[str, int]) -> str:
     """Return a row of the table: each count is right-aligned below the name of its outcome."""
-    cells = "".join(f"  {count:>{len(outcome)}}" for outcome, count in counts.items())
-    return f"{label:<{width}}{cells}"
+    cells = [label.ljust(width)]
+    for outcome, count in counts.items():
+        cells.append(str(count).rjust(len(outcome)))
+    return "  ".join(cells)
 
 
 def junit_element(case: Case) -> ElementTree.Element:
@@ -266,7 +284,10 @@ def junit_element(case: Case) -> ElementTree.Element:
 
 
 def detail_of(error: BaseException, response: str) -> str:
-    """Describe a failure in one line: expected and actual result. `response` is the last response."""
+    """Describe a failure in one line: expected and actual result.
+
+    `response` is the last response.
+    """
     if isinstance(error, grpc.RpcError):
         text = f"got {error.code().name}: {error.details()}"
     elif isinstance(error, AssertionError):
@@ -280,7 +301,7 @@ def detail_of(error: BaseException, response: str) -> str:
 
     without_addresses = re.sub(r" at 0x[0-9a-f]+", "", text)
     line = " ".join(without_addresses.split())
-    return line if len(line) <= DETAIL_CHARACTERS else f"{line[:DETAIL_CHARACTERS]}..."
+    return shorten(line, MAX_DETAIL_LENGTH)
 
 
 def assertion_text(error: AssertionError) -> str:
@@ -294,9 +315,14 @@ def assertion_text(error: AssertionError) -> str:
 
 
 def indented(text: str) -> str:
-    return "\n".join(f"        {line}".rstrip() for line in text.splitlines())
+    lines = [f"        {line}".rstrip() for line in text.splitlines()]
+    return "\n".join(lines)
 
 
 def in_xml(text: str) -> str:
     """Return the text with Python escapes for characters that XML does not allow."""
-    return NOT_IN_XML.sub(lambda found: repr(found[0])[1:-1], text)
+    return NOT_IN_XML.sub(escape_match, text)
+
+
+def escape_match(match: re.Match[str]) -> str:
+    return escape(match[0])

@@ -17,14 +17,15 @@ POLL_SECONDS = 0.1
 
 
 def restart(command: str, target: Target) -> str:
-    """Run the shell command, and wait until the server works. Return the reason if it does not work, otherwise "".
+    """Run the shell command, and wait until the server works.
 
-    The command must return when the server starts. Its processes can keep running.
+    Return the reason if it does not work, otherwise "". The command must return when the server
+    starts. Its processes can keep running.
     """
     deadline = time.monotonic() + RESTART_SECONDS
     with tempfile.TemporaryFile() as output:  # a pipe would stay open as long as the server
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["/bin/sh", "-c", command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -34,15 +35,21 @@ def restart(command: str, target: Target) -> str:
             )
         except subprocess.TimeoutExpired:
             return f"--restart: the command did not return within {RESTART_SECONDS} s"
-        if done.returncode:
+        if process.returncode:
             output.seek(0)
-            lines = output.read().decode(errors="replace").strip().splitlines()
-            return f"--restart: the command exited with status {done.returncode}: {lines[-1] if lines else 'no output'}"
+            last_line = last_line_of(output.read())
+            return f"--restart: the command exited with status {process.returncode}: {last_line}"
+
     while not target.works():
         if time.monotonic() > deadline:
             return f"--restart: the server did not work within {RESTART_SECONDS} s"
         time.sleep(POLL_SECONDS)
     return ""
+
+
+def last_line_of(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no output"
 
 
 @contextmanager

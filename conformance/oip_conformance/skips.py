@@ -30,7 +30,7 @@ def require_feature(target: Target, feature: str) -> None:
 
 
 def require_json(target: Target, datatype: str) -> None:
-    """Skip the case if the server does not support the datatype in JSON, which is optional for some."""
+    """Skip the case if the datatype is optional in JSON, and the server does not support it."""
     if datatype in RAW_ONLY:
         require_feature(target, json_feature(datatype))
 

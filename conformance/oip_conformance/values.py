@@ -240,7 +240,8 @@ NO_LENGTHS: list = [
     "1_0",
 ]
 
-# Shape, elements and error message. The shape is negative, overflows 64 bits or numpy, or does not fit the data (R9).
+# Shape, elements and error message (R9). The shape is negative, overflows 64 bits or numpy, or does
+# not fit the data.
 ODD_SHAPES: list = [
     ([-1, 2], [1.0, 2.0], "invalid shape. Expected integers of at least 0, got -1"),
     ([1, -2], [1.0, 2.0], "invalid shape. Expected integers of at least 0, got -2"),

@@ -28,10 +28,22 @@ FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 # The header with the length of the JSON, which the binary tensors follow (B4, B7).
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
+# NumPy has no BF16. Its elements are FP32 in lists, and the upper halves of FP32 in bytes (R23).
 NUMPY = {
-    "BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "i1", "INT16": "<i2",
-    "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "BF16": "<f4", "FP32": "<f4", "FP64": "<f8",
-}  # fmt: skip
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "BF16": "<f4",
+    "FP32": "<f4",
+    "FP64": "<f8",
+}
 # Datatypes without a field are sent as raw bytes only (G3).
 CONTENTS = {
     "BOOL": "bool_contents",

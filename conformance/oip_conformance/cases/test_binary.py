@@ -133,7 +133,9 @@ def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
 @pytest.mark.parametrize("binary", SUBSETS, ids=subset_id)
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
-    """B3: binary and JSON inputs mix in any order, and the bytes follow in the order of their tensors."""
+    """B3: binary and JSON inputs mix in any order, and the bytes follow in the order of their
+    tensors.
+    """
     inputs = []
     blobs = []
     for name in order:
@@ -181,7 +183,9 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 
 @pytest.mark.parametrize("blob", [blob for blob, _ in TORN_BYTES])
 def test_bytes_elements(rest: Rest, blob: bytes) -> None:
-    """B5: elements of BYTES must fill the binary data exactly, and match the number in the shape."""
+    """B5: elements of BYTES must fill the binary data exactly, and match the number in the
+    shape.
+    """
     error_message(send_binary(rest, "BYTES", [2], blob), 400)
     check_next_request(rest)
 
@@ -189,7 +193,10 @@ def test_bytes_elements(rest: Rest, blob: bytes) -> None:
 @pytest.mark.parametrize("default", [None, False, True])
 @pytest.mark.parametrize("wanted", [None, False, True])
 def test_output_parameters(rest: Rest, default: bool | None, wanted: bool | None) -> None:
-    """B6: binary_data on an output overrides binary_data_output on the request. The default is JSON."""
+    """B6: binary_data on an output overrides binary_data_output on the request.
+
+    The default is JSON.
+    """
     envelope: dict[str, Any] = {
         "inputs": [json_tensor("int16"), json_tensor("pairs")],
         "outputs": [requested_output("int16", wanted), requested_output("pairs", None)],
@@ -232,7 +239,9 @@ def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
 
 
 def test_binary_response(target: Target, rest: Rest) -> None:
-    """B7: a binary response has its media type and lengths in headers, and the usual JSON members."""
+    """B7: a binary response has its media type and lengths in headers, and the usual JSON
+    members.
+    """
     tensor, blob = binary_tensor("int16")
     envelope = {"id": "42", "inputs": [tensor], "outputs": [binary_output("int16")]}
     reply = rest.post(envelope, blob)

@@ -30,7 +30,9 @@ EMPTY, _ = binary_tensor("int16", shape=[0], parameters={"binary_data_size": 0})
 
 @pytest.mark.parametrize("stated", NO_LENGTHS)
 def test_invalid_header_length(rest: Rest, stated: str) -> None:
-    """B4: a header length that is empty, not a plain number or beyond the body is rejected with 400."""
+    """B4: a header length that is empty, not a plain number or beyond the body is rejected with
+    400.
+    """
     tensor, blob = binary_tensor("int16")
     header = stated.encode().decode("latin-1")  # http.client sends headers as Latin-1
     error_message(rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: header}), 400)
@@ -47,7 +49,9 @@ def test_wrong_header_length(rest: Rest, off: int) -> None:
 
 
 def test_header_length_of_zero(rest: Rest) -> None:
-    """B8: a header length of 0 is rejected with 400 if the model does not have one required input."""
+    """B8: a header length of 0 is rejected with 400 if the model does not have one required
+    input.
+    """
     tensor, blob = binary_tensor("int16")
     error_message(rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: "0"}), 400)
 
@@ -126,7 +130,9 @@ def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
 
 @pytest.mark.parametrize("size", [0, 4, 5, 7, 8, 10**6, 2**62, 2**63, 2**64 - 1])
 def test_size_beyond_body(rest: Rest, size: int) -> None:
-    """B5: a binary_data_size that ends before or beyond the end of the body is rejected with 400."""
+    """B5: a binary_data_size that ends before or beyond the end of the body is rejected with
+    400.
+    """
     error_message(send_binary(rest, "INT16", [3], bytes(6), size=size), 400)
     check_next_request(rest)
 
@@ -146,7 +152,9 @@ def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
 
 @pytest.mark.parametrize("moved", [4, -4, 6, 8, -6])
 def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
-    """B5: sizes that are incorrect although their sum is correct, including negative ones, are rejected with 400."""
+    """B5: sizes that are incorrect although their sum is correct, including negative ones, are
+    rejected with 400.
+    """
     first, first_blob = binary_tensor("int16")
     second, second_blob = binary_tensor("pairs")
     first["parameters"]["binary_data_size"] += moved

@@ -39,7 +39,9 @@ def test_content_type_is_ignored(http: Http, infer_path: str, content_type: str 
     ["identity", "", *SUPPORTED_CODINGS, pytest.param("GZip", marks=pytest.mark.needs("gzip"))],
 )
 def test_content_codings(http: Http, infer_path: str, coding: str) -> None:
-    """R18: gzip, deflate with zlib framing, and identity are understood, in upper and lower case."""
+    """R18: gzip, deflate with zlib framing, and identity are understood, in upper and lower
+    case.
+    """
     compress = CODINGS.get(coding.lower(), bytes)
     check_echo(http.post(infer_path, compress(BODY), {"Content-Encoding": coding}))
 
@@ -53,7 +55,9 @@ def test_gzip_with_several_members(http: Http, infer_path: str) -> None:
 
 @pytest.mark.parametrize("coding", UNKNOWN_CODINGS)
 def test_unknown_codings(http: Http, infer_path: str, coding: str) -> None:
-    """R18: an unknown coding is rejected with 415, even in a list, and the connection stays open."""
+    """R18: an unknown coding is rejected with 415, even in a list, and the connection stays
+    open.
+    """
     error_message(http.post(infer_path, BODY, {"Content-Encoding": coding}), 415)
     check_next_request(http, infer_path)
 
@@ -113,7 +117,9 @@ DAMAGES = [
 def test_corrupt_compressed_body(
     http: Http, infer_path: str, coding: str, damage: Compression
 ) -> None:
-    """R18: a body that does not match its Content-Encoding is rejected with 400, and the connection stays open."""
+    """R18: a body that does not match its Content-Encoding is rejected with 400, and the connection
+    stays open.
+    """
     compress = CODINGS[coding]
     body = damage(compress(BODY))
     error_message(http.post(infer_path, body, {"Content-Encoding": coding}), 400)
@@ -128,7 +134,9 @@ def test_wrong_content_encoding(http: Http, infer_path: str) -> None:
 
 
 def accepted_coding(accepted: str) -> Any:
-    """Return an Accept-Encoding case that needs a server that compresses responses with its coding."""
+    """Return an Accept-Encoding case that needs a server that compresses responses with its
+    coding.
+    """
     coding = "gzip" if "gzip" in accepted.lower() else "deflate"
     return pytest.param(accepted, marks=pytest.mark.needs(f"{coding} responses"))
 
@@ -160,7 +168,9 @@ def test_uncompressed_response(http: Http, infer_path: str, accepted: str | None
 
 
 def test_only_inferences_are_compressed(target: Target, http: Http, infer_path: str) -> None:
-    """R18: metadata and errors are not compressed, because tritonclient decompresses only inference responses."""
+    """R18: metadata and errors are not compressed, because tritonclient decompresses only inference
+    responses.
+    """
     accepted = {"Accept-Encoding": "gzip, deflate"}
     unknown_output = {"name": "🌷" * 500}
     body = json.dumps({"inputs": [SMALL_JSON], "outputs": [unknown_output]})

@@ -21,7 +21,9 @@ def test_text(target: Target, form: str) -> None:
 
 
 def test_base64(target: Target, form: str) -> None:
-    """C7: the elements of content type base64 are decoded before the model receives them, in every form."""
+    """C7: the elements of content type base64 are decoded before the model receives them, in every
+    form.
+    """
     encoded = vector("BYTES", [b"aGVsbG8=", b""])
     response = expect(target.infer(form, [encoded], content_types={"bytes_in": "base64"}))
     assert response.outputs["bytes_out"].values == [b"hello", b""]

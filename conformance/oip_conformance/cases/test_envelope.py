@@ -109,7 +109,10 @@ def test_id(target: Target, form: str, request_id: str | None) -> None:
 
 @pytest.mark.parametrize("members", [{}, {"id": None}, {"id": ""}, {"id": '"\\\n\0'}])
 def test_id_in_json(rest: Rest, members: dict[str, Any]) -> None:
-    """R8: an empty id is returned. If the request's id is null or absent, the response has no id member."""
+    """R8: an empty id is returned.
+
+    If the request's id is null or absent, the response has no id member.
+    """
     body = success(rest.post({"inputs": [SMALL_JSON], **members})).json
     assert body.get("id") == members.get("id")
     assert ("id" in body) == (members.get("id") is not None)
@@ -122,7 +125,9 @@ def test_id_of_wrong_type(rest: Rest, request_id: Any) -> None:
 
 
 def test_response_members(target: Target, rest: Rest) -> None:
-    """R8: the response names the model and version, and each output has name, datatype, shape and flat data."""
+    """R8: the response names the model and version, and each output has name, datatype, shape and
+    flat data.
+    """
     tensor = json_input("grid_in", "INT32", [2, 1], [5, 6])
     reply = rest.post({"inputs": [tensor], "outputs": [{"name": "grid_out"}]})
     body = success(reply).json
@@ -219,7 +224,9 @@ DATA_FAULTS = [
 def test_rejects_invalid_inputs(
     target: Target, form: str, inputs: list[Sent], outputs: list[str], words: list[str]
 ) -> None:
-    """R15: an unknown or duplicate input, or one of another datatype, rank or size than declared, is rejected."""
+    """R15: an unknown or duplicate input, or one of another datatype, rank or size than declared,
+    is rejected.
+    """
     expect(target.infer(form, inputs, outputs), "INVALID_ARGUMENT")
     expect(target.infer(form, [SMALL]))
 
@@ -230,7 +237,9 @@ def test_rejects_invalid_inputs(
 def test_column_matches_vector(
     target: Target, form: str, name: str, shape: list[int], output_shape: list[int]
 ) -> None:
-    """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send such columns."""
+    """R15: [N,1] matches a declared [-1], and [N] a declared [-1,1], because MLServer's codecs send
+    such columns.
+    """
     values = [1, 2, 3]
     response = expect(target.infer(form, [(f"{name}_in", "INT32", shape, values)]))
     assert response.outputs == {f"{name}_out": ("INT32", output_shape, values)}
@@ -308,7 +317,9 @@ def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
 def test_error_message(
     target: Target, form: str, inputs: list[Sent], outputs: list[str], words: list[str]
 ) -> None:
-    """R19: an error message names the problem, the expected and the received value, without a traceback."""
+    """R19: an error message names the problem, the expected and the received value, without a
+    traceback.
+    """
     response = target.infer(form, inputs, outputs)
     if response.kind != "INVALID_ARGUMENT":
         skip_not_run("the request is not rejected, which R9, R15 and R16 check")
@@ -343,7 +354,9 @@ def check_same_error(rest: Response, rpc: Response) -> None:
 
 
 def test_model_error(target: Target, form: str) -> None:
-    """R19, G1: an exception of the model results in 500 or INTERNAL with its message and without a traceback."""
+    """R19, G1: an exception of the model results in 500 or INTERNAL with its message and without a
+    traceback.
+    """
     message = "the cat is on the roof"
     response = target.infer(form, [("fail_in", "BYTES", [1], [message.encode()])], [])
     expect(response, "INTERNAL", message)

@@ -1,4 +1,4 @@
-"""gRPC: raw and typed contents, limits, cancelled and expired calls, health and reflection (G1-G7)."""
+"""gRPC: messages, limits, cancelled and expired calls, health and reflection (G1-G7)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
 @pytest.mark.parametrize("place", ["request", "input", "output"])
 @pytest.mark.parametrize("name", ["odd", "content_type", "timeout"])
 def test_parameter_without_value(rpc: Grpc, name: str, place: str, value: bytes) -> None:
-    """R17: a parameter without a value or of an unknown kind is ignored on the request, an input or an output."""
+    """R17: a parameter without a value or of an unknown kind is ignored on the request, an input or
+    an output.
+    """
     message = fp32_request(rpc)
     holders = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}
     holders[place].parameters[name].MergeFromString(value)
@@ -127,7 +129,10 @@ def test_parameter_of_each_type(rpc: Grpc) -> None:
     "coding", [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate]
 )
 def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compression) -> None:
-    """G6: a decompressed message of exactly the limit is accepted. A larger one is rejected with RESOURCE_EXHAUSTED."""
+    """G6: a decompressed message of exactly the limit is accepted.
+
+    A larger one is rejected with RESOURCE_EXHAUSTED.
+    """
     invoke = rpc.channel.unary_unary(MODEL_INFER)
     message = fp32_request(rpc)
 
@@ -166,7 +171,9 @@ def test_expired_deadline(rpc: Grpc) -> None:
 
 @pytest.mark.parametrize("timeout", ["0n", "1n", "1u"])
 def test_deadline_expired_on_arrival(target: Target, rpc: Grpc, timeout: str) -> None:
-    """G1: a call whose deadline has passed on arrival ends, and its connection accepts the next call."""
+    """G1: a call whose deadline has passed on arrival ends, and its connection accepts the next
+    call.
+    """
     with Connection(target.address, target.timeout, target.last) as connection:
         connection.call(1, SERVER_LIVE, message=b"", timeout=timeout)
         connection.end_of(1)

@@ -67,7 +67,10 @@ def send_for_outputs(
 
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
 def test_number_of_raw_entries(rpc: Grpc, count: int) -> None:
-    """G2: raw_input_contents must have one entry per input. Without entries, the inputs are typed and lack contents."""
+    """G2: raw_input_contents must have one entry per input.
+
+    Without entries, the inputs are typed and lack contents.
+    """
     check_invalid_argument(send(rpc, FP32, INT32, raw=[bytes(4)] * count))
 
 
@@ -205,7 +208,9 @@ def test_error_names_input(
 
 @pytest.mark.parametrize("datatype", UP_TO_32_BITS)
 def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
-    """G3: a field wider than the datatype accepts the datatype's limits, and values beyond them are rejected."""
+    """G3: a field wider than the datatype accepts the datatype's limits, and values beyond them are
+    rejected.
+    """
     low, high = RANGES[datatype]
     limits = [low, high]
     response = expect(send(rpc, typed(datatype, limits)))

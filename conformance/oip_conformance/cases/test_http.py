@@ -40,7 +40,9 @@ def body_for(method: str) -> bytes:
 def test_method_not_allowed(
     target: Target, http: Http, infer_path: str, method: str, path: str
 ) -> None:
-    """R19: an unsupported method is rejected with 405 in JSON and with Allow, and the connection stays open."""
+    """R19: an unsupported method is rejected with 405 in JSON and with Allow, and the connection
+    stays open.
+    """
     reply = http.open(method, path.replace("{model}", target.path), body_for(method))
     error_message(reply, 405)
     supported_method = "POST" if path.endswith("infer") else "GET"
@@ -108,7 +110,9 @@ def test_errors_are_json(
 
 
 def test_client_disconnects(http: Http, infer_path: str) -> None:
-    """R20: clients that disconnect while they send a body or wait for a response do not affect others."""
+    """R20: clients that disconnect while they send a body or wait for a response do not affect
+    others.
+    """
     for _ in range(20):
         with http.open_raw() as connection:
             head = connection.head("POST", infer_path, Content_Length=len(BODY))

@@ -37,7 +37,10 @@ def padded(size: int) -> bytes:
 
 @pytest.mark.parametrize("coding", ["identity", *SUPPORTED_CODINGS])
 def test_body_limit(http: Http, infer_path: str, limit: int, coding: str) -> None:
-    """R19: a decompressed body of exactly the limit is accepted. A larger one is rejected with 413."""
+    """R19: a decompressed body of exactly the limit is accepted.
+
+    A larger one is rejected with 413.
+    """
     compress = CODINGS.get(coding, bytes)
     headers = {"Content-Encoding": coding}
     check_echo(http.post(infer_path, compress(padded(limit)), headers))
@@ -103,7 +106,9 @@ def test_client_announces_too_much(http: Http, infer_path: str, limit: int) -> N
     ],
 )
 def test_invalid_bodies(http: Http, infer_path: str, body: bytes) -> None:
-    """R20: a body that is empty, truncated or not a JSON object is rejected with 400, and the connection stays open."""
+    """R20: a body that is empty, truncated or not a JSON object is rejected with 400, and the
+    connection stays open.
+    """
     error_message(http.post(infer_path, body), 400)
     check_next_request(http, infer_path)
 
@@ -135,7 +140,10 @@ def nested(levels: int, opening: str, closing: str) -> bytes:
 
 @pytest.mark.parametrize(("opening", "closing"), BRACKETS)
 def test_nesting_limit(http: Http, infer_path: str, opening: str, closing: str) -> None:
-    """R20: JSON may be nested 64 levels deep, counted from the root. Deeper JSON is rejected with 400."""
+    """R20: JSON may be nested 64 levels deep, counted from the root.
+
+    Deeper JSON is rejected with 400.
+    """
     check_echo(http.post(infer_path, nested(60, opening, closing)))
     check_echo(http.post(infer_path, nested(63, opening, closing)))
     error_message(http.post(infer_path, nested(64, opening, closing)), 400)
@@ -148,7 +156,9 @@ def test_nesting_limit(http: Http, infer_path: str, opening: str, closing: str) 
 def test_deep_nesting(
     http: Http, infer_path: str, opening: str, closing: str, levels: int, closed: bool
 ) -> None:
-    """R20: JSON nested thousands of levels deep is rejected with 400, and the connection stays open."""
+    """R20: JSON nested thousands of levels deep is rejected with 400, and the connection stays
+    open.
+    """
     if not closed:
         closing = ""
     error_message(http.post(infer_path, nested(levels, opening, closing)), 400)
@@ -225,7 +235,9 @@ def test_malformed_chunks(http: Http, infer_path: str, chunks: bytes) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, len(BODY) // 2, len(BODY) - 1, len(BODY)])
 def test_body_shorter_than_content_length(http: Http, infer_path: str, length: int) -> None:
-    """R20: a body that is shorter than its Content-Length is rejected with 400, even if it is complete JSON."""
+    """R20: a body that is shorter than its Content-Length is rejected with 400, even if it is
+    complete JSON.
+    """
     content_length = len(BODY)
     if length == content_length:
         content_length += 1

@@ -73,7 +73,9 @@ def test_config_of_unknown_model(http: Http) -> None:
 
 @pytest.mark.needs("rpc ModelConfig")
 def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
-    """T1: over gRPC, a request for the configuration of an unknown model is rejected with NOT_FOUND."""
+    """T1: over gRPC, a request for the configuration of an unknown model is rejected with
+    NOT_FOUND.
+    """
     status = status_of(rpc.call, "ModelConfig", name="no-such-model")
     assert status == grpc.StatusCode.NOT_FOUND
 
@@ -164,7 +166,9 @@ def check_duration(duration: dict[str, Any]) -> None:
 
 @pytest.mark.needs("statistics")
 def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
-    """T3: a successful request increases each count by one, except those of failures and of the cache."""
+    """T3: a successful request increases each count by one, except those of failures and of the
+    cache.
+    """
     before = statistics(target, http)
     expect(target.infer(form, [SMALL]))
     after = statistics(target, http)
@@ -211,6 +215,8 @@ def test_statistics_of_unknown_model(http: Http) -> None:
 
 @pytest.mark.needs("rpc ModelStatistics")
 def test_statistics_of_unknown_model_over_grpc(rpc: Grpc) -> None:
-    """T3: over gRPC, a request for the statistics of an unknown model is rejected with NOT_FOUND."""
+    """T3: over gRPC, a request for the statistics of an unknown model is rejected with
+    NOT_FOUND.
+    """
     status = status_of(rpc.call, "ModelStatistics", name="no-such-model")
     assert status == grpc.StatusCode.NOT_FOUND

@@ -89,7 +89,9 @@ def test_get(target: Target, http: Http, path: str, slash: str) -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", [VERSION, f"{VERSION}/ready"])
 def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
-    """R2: responses are the same with or without the model's version and a trailing slash in the path."""
+    """R2: responses are the same with or without the model's version and a trailing slash in the
+    path.
+    """
     unversioned_path = path.replace("/versions/{version}", "")
     unversioned = http.get(fill(target, unversioned_path))
     versioned = success(http.get(fill(target, path) + slash))
@@ -178,7 +180,10 @@ def test_unknown_version_in_message(target: Target, rpc: Grpc, method: str, vers
 
 @pytest.mark.needs("versions")
 def test_response_version(target: Target, form: str) -> None:
-    """R3, G5: without a version, the server selects one and returns it. A requested version is returned."""
+    """R3, G5: without a version, the server selects one and returns it.
+
+    A requested version is returned.
+    """
     for version in ("", target.version):
         response = expect(target.infer(form, [SMALL], version=version))
         assert response.model_version == target.version
@@ -261,7 +266,10 @@ def test_health_over_grpc(target: Target, rpc: Grpc) -> None:
 
 
 def test_model_metadata(target: Target, http: Http) -> None:
-    """R6: model metadata contains name, platform and the tensors. It can contain versions and other members."""
+    """R6: model metadata contains name, platform and the tensors.
+
+    It can contain versions and other members.
+    """
     body = http.get(target.path).json
     assert set(body) >= {"name", "platform", "inputs", "outputs"}
     assert body["name"] == target.model
@@ -284,7 +292,9 @@ def grpc_specs(tensors: Any) -> list[TensorSpec]:
 
 
 def test_metadata_parameters(target: Target, http: Http) -> None:
-    """R6: the parameters of the model and of its tensors, if any, are strings, numbers and booleans."""
+    """R6: the parameters of the model and of its tensors, if any, are strings, numbers and
+    booleans.
+    """
     body = http.get(target.path).json
     for holder in (body, *body["inputs"], *body["outputs"]):
         parameters = holder.get("parameters") or {}
@@ -312,7 +322,9 @@ def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
 
 
 def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -> None:
-    """R6: gRPC returns the parameters of tensors and the properties of REST, or none if it lacks the field."""
+    """R6: gRPC returns the parameters of tensors and the properties of REST, or none if it lacks
+    the field.
+    """
     response = rpc.call("ModelMetadata", name=target.model)
     body = http.get(target.path).json
     assert dict(response.properties) in ({}, body.get("properties") or {})

@@ -1,4 +1,4 @@
-"""Tensors: shapes, nesting, elements and their limits (R9-R14), in every form that can carry them."""
+"""Tensors: shapes, nesting, elements and their limits (R9-R14), in every form that has them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_invalid_dimensions(rest: Rest, shape: Any) -> None:
     ],
 )
 def test_invalid_shapes(target: Target, form: str, shape: list[int], values: list) -> None:
-    """R9: a shape that is negative, overflows 64 bits or does not match the data is rejected, even for small bodies."""
+    """R9: a shape that is negative, overflows 64 bits or does not match the data is rejected, even
+    for small bodies.
+    """
     integers = [int(value) for value in values]
     response = target.infer(form, [("grid_in", "INT32", shape, integers)])
     expect(response, "INVALID_ARGUMENT")
@@ -114,7 +116,10 @@ def test_empty_tensor_keeps_shape(target: Target, form: str, shape: list[int]) -
 
 @pytest.mark.parametrize(("shape", "data", "count"), NESTINGS)
 def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
-    """R10: data may be flat, nested to any depth or a scalar. It is read in row-major order and returned flat."""
+    """R10: data may be flat, nested to any depth or a scalar.
+
+    It is read in row-major order and returned flat.
+    """
     reply = send(rest, "INT32", shape, data, name=INPUT_OF_RANK[len(shape)])
     assert data_of(reply) == [1, 2, 3, 4][:count]
 
@@ -142,7 +147,9 @@ def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected
     ("datatype", "element"), [(datatype, element) for datatype, element, _ in INVALID_ELEMENTS]
 )
 def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -> None:
-    """R11: an element that the datatype cannot represent exactly is rejected, also after a valid one."""
+    """R11: an element that the datatype cannot represent exactly is rejected, also after a valid
+    one.
+    """
     valid = '"a"' if datatype == "BYTES" else "0"
     error_message(send(rest, datatype, [1], f"[{element}]"), 400)
     error_message(send(rest, datatype, [2], f"[{valid}, {element}]"), 400)
@@ -217,7 +224,9 @@ def test_null_is_not_an_integer(rest: Rest, datatype: str) -> None:
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
 def test_invalid_json_numbers(rest: Rest, element: str) -> None:
-    """R12: NaN, Infinity, other invalid JSON numbers and numbers beyond the range of FP64 are rejected."""
+    """R12: NaN, Infinity, other invalid JSON numbers and numbers beyond the range of FP64 are
+    rejected.
+    """
     error_message(send(rest, "FP64", [1], f"[{element}]"), 400)
 
 
@@ -250,7 +259,9 @@ def request_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
     ],
 )
 def test_infinity_as_json(rest: Rest, datatype: str, blob: str) -> None:
-    """R12: a JSON output that contains ±Infinity is rejected with an error that suggests binary output."""
+    """R12: a JSON output that contains ±Infinity is rejected with an error that suggests binary
+    output.
+    """
     reply = request_json(rest, datatype, bytes.fromhex(blob))
     assert "binary" in error_message(reply, 400)
 
@@ -288,7 +299,9 @@ def test_bytes_that_are_not_text(target: Target, form: str) -> None:
 @pytest.mark.needs("binary")
 @pytest.mark.parametrize("value", ["ff", "c3", "eda080", "6180"])
 def test_bytes_as_json(rest: Rest, value: str) -> None:
-    """R14: a JSON output with bytes that are not UTF-8 is rejected with an error that suggests binary output."""
+    """R14: a JSON output with bytes that are not UTF-8 is rejected with an error that suggests
+    binary output.
+    """
     blob = pack("BYTES", [bytes.fromhex(value)])
     reply = request_json(rest, "BYTES", blob)
     assert "binary" in error_message(reply, 400)
@@ -315,7 +328,9 @@ def test_forms_agree(target: Target, form: str) -> None:
 def test_request_of_maximum_size(
     limit: int, target: Target, http: Http, infer_path: str, form: str, extra: int
 ) -> None:
-    """G6: in each form, exactly the limit is accepted, one byte more is rejected, and the next request works."""
+    """G6: in each form, exactly the limit is accepted, one byte more is rejected, and the next
+    request works.
+    """
     for size in (limit + extra, 1024):
         body, headers = large_request(form, size, target.model)
         is_valid = size <= limit
