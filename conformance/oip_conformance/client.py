@@ -81,9 +81,9 @@ def read_reply(response: http.client.HTTPResponse) -> Reply:
 
 def default_content_type(headers: Mapping[str, str | None]) -> str:
     """Return the Content-Type for a body, because some servers require it. R18 has other cases."""
-    names = [name.lower() for name in headers]
-    if HEADER_LENGTH.lower() in names:
-        return "application/octet-stream"
+    for name in headers:
+        if name.lower() == HEADER_LENGTH.lower():
+            return "application/octet-stream"
     return "application/json"
 
 
@@ -130,16 +130,20 @@ class Http:
         else:
             body = list(data)
 
-        fields = dict(headers or {})
+        headers = headers or {}
+        all_fields = dict(headers)
         if body:
-            fields = {"Content-Type": default_content_type(fields), **fields}
-        present = {name: value for name, value in fields.items() if value is not None}
-        self.record_request(method, path, headers=present, body=body)
+            all_fields = {"Content-Type": default_content_type(headers), **headers}
+        fields = {}
+        for name, value in all_fields.items():
+            if value is not None:
+                fields[name] = value
+        self.record_request(method, path, headers=fields, body=body)
 
         was_open = self.connection.sock is not None
         url = self.prefix + path
         try:
-            self.connection.request(method, url, body or None, present, encode_chunked=chunked)
+            self.connection.request(method, url, body or None, fields, encode_chunked=chunked)
             reply = read_reply(self.connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()

@@ -71,8 +71,10 @@ class Connection:
             "content-type": "application/grpc",
             "grpc-timeout": timeout,
         }
-        headers = b"".join(header_field(name, value) for name, value in fields.items())
-        self.send(Frame.HEADERS, END_HEADERS, stream=stream, payload=headers)
+        headers = bytearray()
+        for name, value in fields.items():
+            headers += header_field(name, value)
+        self.send(Frame.HEADERS, END_HEADERS, stream=stream, payload=bytes(headers))
         if message is not None:
             prefix = struct.pack(">BI", 0, len(message))
             self.send(Frame.DATA, END_STREAM, stream=stream, payload=prefix + message)

@@ -36,7 +36,20 @@ TensorSpec = tuple[str, str, list[int]]
 INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
 # The returned tensors.
 ECHOED: list[TensorSpec] = [
-    *((datatype.lower(), datatype, [-1]) for datatype in DATATYPES),
+    ("bool", "BOOL", [-1]),
+    ("uint8", "UINT8", [-1]),
+    ("uint16", "UINT16", [-1]),
+    ("uint32", "UINT32", [-1]),
+    ("uint64", "UINT64", [-1]),
+    ("int8", "INT8", [-1]),
+    ("int16", "INT16", [-1]),
+    ("int32", "INT32", [-1]),
+    ("int64", "INT64", [-1]),
+    ("fp16", "FP16", [-1]),
+    ("bf16", "BF16", [-1]),
+    ("fp32", "FP32", [-1]),
+    ("fp64", "FP64", [-1]),
+    ("bytes", "BYTES", [-1]),
     ("grid", "INT32", [-1, -1]),
     ("cube", "INT32", [-1, -1, -1]),
     ("pairs", "FP32", [-1, 2]),

@@ -58,9 +58,13 @@ def expect(response: Response, kind: str = "ok", *words: str) -> Response:
 
 
 def check_error_text(response: Response, words: Iterable[str]) -> None:
-    """Check that the error message contains the words, and no traceback."""
+    """Check that the error message contains the words, and no traceback.
+
+    The words can be shapes such as "[1,2]". The message can contain them as "[1, 2]".
+    """
     assert "Traceback" not in response.text, f"expected no traceback, got {describe(response)}"
-    missing = [word for word in words if word not in response.text]
+    text = response.text.replace(", ", ",")
+    missing = [word for word in words if word not in text]
     assert not missing, f"expected a text with {', '.join(missing)}, got {describe(response)}"
 
 
@@ -89,6 +93,12 @@ def members(reply: Reply) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def check_members(document: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Check that a JSON object has the expected members. It can have others."""
+    actual = {name: document.get(name) for name in expected}
+    assert actual == expected, f"expected {expected}, got {actual}"
 
 
 def check_type(value: Any, expected: type) -> None:

@@ -205,7 +205,9 @@ class Report:
 
     def table(self) -> str:
         """Return a table of the counts by origin, group and outcome, without groups of no cases."""
-        labels = {group: f"  {group}  {title}" for group, title in GROUPS.items()}
+        labels = {}
+        for group, title in GROUPS.items():
+            labels[group] = f"  {group}  {title}"
         width = max(len(label) for label in labels.values())
         header = "  ".join([" " * width, *OUTCOMES])
         lines = [header]

@@ -144,8 +144,11 @@ class Target:
         listed = tensor_names(self.metadata.get(key))
         if not listed:
             return []
-        names = [name for name, _, _ in self.supported_tensors(tensors)]
-        return [name for name in names if name not in listed]
+        unlisted = []
+        for name, _, _ in self.supported_tensors(tensors):
+            if name not in listed:
+                unlisted.append(name)
+        return unlisted
 
     def supported_tensors(self, tensors: list[TensorSpec]) -> list[TensorSpec]:
         """Return those of the tensors of model.py whose datatype the server supports."""

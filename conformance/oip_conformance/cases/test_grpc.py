@@ -155,10 +155,12 @@ def start_slow_call(rpc: Grpc, timeout: float | None) -> Any:
 
 def test_cancelled_calls(target: Target, rpc: Grpc) -> None:
     """G1: calls that the client cancels end with CANCELLED, and the server keeps working."""
-    calls = [start_slow_call(rpc, rpc.timeout) for _ in range(3)]
-    for call in calls:
+    first = start_slow_call(rpc, rpc.timeout)
+    second = start_slow_call(rpc, rpc.timeout)
+    third = start_slow_call(rpc, rpc.timeout)
+    for call in (first, second, third):
         assert call.cancel()
-    for call in calls:
+    for call in (first, second, third):
         assert call.code() == grpc.StatusCode.CANCELLED
     expect(target.infer("grpc typed", [SMALL]))
 

@@ -21,7 +21,7 @@ from oip_conformance.wires import CONTENTS, RAW_ONLY, Grpc, Response, pack
 
 FIELDS = sorted(set(CONTENTS.values()))
 # Integers whose field has 32 bits.
-UP_TO_32_BITS = [datatype for datatype in RANGES if not datatype.endswith("64")]
+UP_TO_32_BITS = ["INT8", "INT16", "INT32", "UINT8", "UINT16", "UINT32"]
 FP32 = tensor("fp32", "FP32", [1])
 INT32 = tensor("int32", "INT32", [1])
 TYPED_FP32 = tensor("fp32", "FP32", [1], fp32_contents=[1.5])
@@ -155,14 +155,14 @@ def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
 def test_unknown_fields_of_contents(rpc: Grpc, datatype: str, count: int) -> None:
     """G3: unknown fields of contents, as of a later version of the protocol, are ignored."""
     values = [0, 1] * (count // 2)
-    outputs = outputs_of(vector(datatype, values))
     message = messages.ModelInferRequest(
         model_name=rpc.model,
         inputs=[typed(datatype, values)],
-        outputs=[{"name": name} for name in outputs],
+        outputs=[{"name": f"{datatype.lower()}_out"}],
     )
     message.inputs[0].contents.MergeFromString(b"\xfa\x7f\x03abc")
-    assert expect(rpc.send(message)).outputs == outputs
+    response = expect(rpc.send(message))
+    assert response.outputs == outputs_of(vector(datatype, values))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

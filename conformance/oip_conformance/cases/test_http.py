@@ -134,8 +134,10 @@ def test_pipelined_requests(http: Http, infer_path: str) -> None:
     """R21: pipelined requests receive their responses in order, including invalid requests."""
     bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE, BODY]
     with http.open_raw() as connection:
-        requests = [connection.request(infer_path, body) for body in bodies]
-        connection.send(*requests)
+        requests = b""
+        for body in bodies:
+            requests += connection.request(infer_path, body)
+        connection.send(requests)
         for body in bodies:
             reply = connection.reply()
             if body == BODY:
