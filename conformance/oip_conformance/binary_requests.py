@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from oip_conformance.client import Reply
 from oip_conformance.inputs import json_input
 from oip_conformance.model import input_of, output_of
-from oip_conformance.outcomes import success
+from oip_conformance.outcomes import check_success
 from oip_conformance.wires import HEADER_LENGTH, Output, Rest, pack
 
 # Tensors by name, for requests that mix binary and JSON tensors.
@@ -91,7 +91,7 @@ def send_binary(
 
 def read_binary(reply: Reply) -> BinaryResponse:
     """Return the JSON and the binary data of a response (B7)."""
-    success(reply)
+    check_success(reply)
     assert HEADER_LENGTH in reply.headers, f"expected the header {HEADER_LENGTH}, got {reply}"
     length = int(reply.headers[HEADER_LENGTH])
     return BinaryResponse(json.loads(reply.data[:length]), reply.data[length:])

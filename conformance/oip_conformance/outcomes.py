@@ -29,21 +29,31 @@ def text_of(reply: Any) -> str:
     return json.dumps(error, ensure_ascii=False)
 
 
-def error_message(reply: Reply, status: int) -> str:
-    """Check that the reply is an error with `status`, and return its text.
+def check_error(reply: Reply, status: int) -> None:
+    """Check that the reply is an error with `status`. R19 checks the format.
 
-    422 is accepted instead of 400. R19 checks the format.
+    422 is accepted instead of 400.
     """
     accepted = [status]
     if status == 400:
         accepted.append(422)
     assert reply.status_code in accepted, f"expected {status}, got {reply}"
+
+
+def error_message(reply: Reply, status: int) -> str:
+    """Check that the reply is an error with `status`, and return its text."""
+    check_error(reply, status)
     return text_of(reply)
+
+
+def check_success(reply: Reply) -> None:
+    """Check that the reply has status 200."""
+    assert reply.status_code == 200, f"expected 200, got {reply}"
 
 
 def success(reply: Reply) -> Reply:
     """Check that the reply has status 200, and return it."""
-    assert reply.status_code == 200, f"expected 200, got {reply}"
+    check_success(reply)
     return reply
 
 

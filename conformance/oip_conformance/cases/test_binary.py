@@ -22,7 +22,7 @@ from oip_conformance.binary_requests import (
 from oip_conformance.client import Reply
 from oip_conformance.inputs import SMALL_JSON, SMALL_VALUES, json_input
 from oip_conformance.model import input_of
-from oip_conformance.outcomes import error_message, success
+from oip_conformance.outcomes import check_error, success
 from oip_conformance.target import Target
 from oip_conformance.values import ON_THE_WIRE, TORN_BYTES
 from oip_conformance.wires import HEADER_LENGTH, Rest, exact, pack
@@ -83,7 +83,8 @@ def test_row_major(rest: Rest) -> None:
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
 def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
     """B1: a BOOL byte other than 0 and 1 is rejected."""
-    error_message(send_binary(rest, "BOOL", [3], bytes([1, octet, 0])), 400)
+    reply = send_binary(rest, "BOOL", [3], bytes([1, octet, 0]))
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -101,14 +102,16 @@ def test_float_bits_are_preserved(rest: Rest, bits: str) -> None:
 def test_invalid_binary_data_size(rest: Rest, size: Any) -> None:
     """B2: a binary_data_size other than an integer of at least 0 is rejected."""
     tensor, blob = binary_tensor("int16", parameters={"binary_data_size": size})
-    error_message(rest.post({"inputs": [tensor]}, blob), 400)
+    reply = rest.post({"inputs": [tensor]}, blob)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
 @pytest.mark.parametrize(("size", "count"), [(True, 1), (False, 0), (1.0, 1), ("1", 1)], ids=repr)
 def test_binary_data_size_of_another_type(rest: Rest, size: Any, count: int) -> None:
     """B2: a binary_data_size of another type is rejected, even if its value is right."""
-    error_message(send_binary(rest, "UINT8", [count], bytes(count), size=size), 400)
+    reply = send_binary(rest, "UINT8", [count], bytes(count), size=size)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -119,7 +122,7 @@ def test_data_and_binary_data(rest: Rest, values: list[int], data: list[int]) ->
     blob = pack("INT16", values)
     size = {"binary_data_size": len(blob)}
     reply = post(rest, "int16", blob, shape=[len(values)], data=data, parameters=size)
-    error_message(reply, 400)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -127,7 +130,7 @@ def test_data_and_binary_data(rest: Rest, values: list[int], data: list[int]) ->
 def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
     """B2: an input with neither data nor binary data is rejected, even without elements."""
     reply = post(rest, "int16", b"", parameters={}, shape=shape)
-    error_message(reply, 400)
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize("binary", SUBSETS, ids=subset_id)
@@ -188,7 +191,8 @@ def test_bytes_elements(rest: Rest, blob: bytes) -> None:
     """B5: elements of BYTES must fill the binary data exactly, and match the number in the
     shape.
     """
-    error_message(send_binary(rest, "BYTES", [2], blob), 400)
+    reply = send_binary(rest, "BYTES", [2], blob)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -235,9 +239,11 @@ def test_all_outputs_are_binary(rest: Rest, outputs: dict[str, Any]) -> None:
 def test_invalid_binary_parameters(rest: Rest, binary: Any) -> None:
     """B6: a binary_data or binary_data_output other than true or false is rejected."""
     output = requested_output("fp32", binary)
-    error_message(rest.post({"inputs": [SMALL_JSON], "outputs": [output]}), 400)
+    reply = rest.post({"inputs": [SMALL_JSON], "outputs": [output]})
+    check_error(reply, 400)
     parameters = {"binary_data_output": binary}
-    error_message(rest.post({"inputs": [SMALL_JSON], "parameters": parameters}), 400)
+    reply = rest.post({"inputs": [SMALL_JSON], "parameters": parameters})
+    check_error(reply, 400)
 
 
 def test_binary_response(target: Target, rest: Rest) -> None:
@@ -275,5 +281,5 @@ def test_error_with_binary_output(rest: Rest) -> None:
     """B7, R19: an error response is JSON, even if binary output was requested."""
     tensor, blob = binary_tensor("int16", datatype="INT32")
     reply = rest.post({"inputs": [tensor], "parameters": {"binary_data_output": True}}, blob)
-    error_message(reply, 400)
+    check_error(reply, 400)
     assert HEADER_LENGTH not in reply.headers

@@ -19,7 +19,7 @@ from oip_conformance.binary_requests import (
 )
 from oip_conformance.http_requests import Compression
 from oip_conformance.model import INPUT_OF_RANK
-from oip_conformance.outcomes import error_message, success
+from oip_conformance.outcomes import check_error, check_success, success
 from oip_conformance.values import NO_LENGTHS
 from oip_conformance.wires import HEADER_LENGTH, Rest, pack
 
@@ -35,7 +35,8 @@ def test_invalid_header_length(rest: Rest, stated: str) -> None:
     """
     tensor, blob = binary_tensor("int16")
     header = stated.encode().decode("latin-1")  # http.client sends headers as Latin-1
-    error_message(rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: header}), 400)
+    reply = rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: header})
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -44,7 +45,8 @@ def test_wrong_header_length(rest: Rest, off: int) -> None:
     """B4: a header length greater or less than the JSON's length is rejected with 400."""
     tensor, blob = binary_tensor("int16")
     length = len(json.dumps({"inputs": [tensor]})) + off
-    error_message(rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: str(length)}), 400)
+    reply = rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: str(length)})
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -53,7 +55,8 @@ def test_header_length_of_zero(rest: Rest) -> None:
     input.
     """
     tensor, blob = binary_tensor("int16")
-    error_message(rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: "0"}), 400)
+    reply = rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: "0"})
+    check_error(reply, 400)
 
 
 def test_header_length_of_whole_body(rest: Rest) -> None:
@@ -81,8 +84,8 @@ def test_missing_header_length(rest: Rest) -> None:
     head = json.dumps({"inputs": [tensor]}).encode()
     path = f"/v2/models/{rest.model}/infer"
     for body in (head, head + blob):
-        error_message(rest.client.post(path, body), 400)
-    success(rest.post({"inputs": [EMPTY]}))
+        check_error(rest.client.post(path, body), 400)
+    check_success(rest.post({"inputs": [EMPTY]}))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,8 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Com
     reply = rest.client.post(path, compress(head + blob), right_length)
     assert read_binary(reply).blobs == blob
     wrong_length = {**headers, HEADER_LENGTH: str(len(head) + 1)}
-    error_message(rest.client.post(path, compress(head), wrong_length), 400)
+    reply = rest.client.post(path, compress(head), wrong_length)
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,8 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Com
 def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
     """B5: a size other than the shape and datatype require is rejected."""
     right_size = len(pack(datatype, [0, 0, 0]))
-    error_message(send_binary(rest, datatype, [3], bytes(right_size + off)), 400)
+    reply = send_binary(rest, datatype, [3], bytes(right_size + off))
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -124,7 +129,8 @@ def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
 def test_shape_overflow(rest: Rest, shape: list[int]) -> None:
     """B5: the size that a shape requires is computed without overflow, even for small bodies."""
     name = INPUT_OF_RANK[len(shape)]
-    error_message(send_binary(rest, "INT32", shape, bytes(4), name=name), 400)
+    reply = send_binary(rest, "INT32", shape, bytes(4), name=name)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -133,7 +139,8 @@ def test_size_beyond_body(rest: Rest, size: int) -> None:
     """B5: a binary_data_size that ends before or beyond the end of the body is rejected with
     400.
     """
-    error_message(send_binary(rest, "INT16", [3], bytes(6), size=size), 400)
+    reply = send_binary(rest, "INT16", [3], bytes(6), size=size)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -146,7 +153,8 @@ def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
     else:
         tensor = json_tensor("int16")
         blob = b""
-    error_message(rest.post({"inputs": [tensor]}, blob, trailing), 400)
+    reply = rest.post({"inputs": [tensor]}, blob, trailing)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -159,7 +167,8 @@ def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
     second, second_blob = binary_tensor("pairs")
     first["parameters"]["binary_data_size"] += moved
     second["parameters"]["binary_data_size"] -= moved
-    error_message(rest.post({"inputs": [first, second]}, first_blob, second_blob), 400)
+    reply = rest.post({"inputs": [first, second]}, first_blob, second_blob)
+    check_error(reply, 400)
     check_next_request(rest)
 
 
@@ -171,5 +180,6 @@ def test_negative_size(rest: Rest) -> None:
     total_size = len(first_blob) + len(second_blob)
     first["parameters"]["binary_data_size"] = total_size + excess
     second["parameters"]["binary_data_size"] = -excess
-    error_message(rest.post({"inputs": [first, second]}, first_blob, second_blob), 400)
+    reply = rest.post({"inputs": [first, second]}, first_blob, second_blob)
+    check_error(reply, 400)
     check_next_request(rest)

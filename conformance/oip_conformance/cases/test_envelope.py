@@ -17,11 +17,12 @@ from oip_conformance.inputs import (
 )
 from oip_conformance.model import ECHOED
 from oip_conformance.outcomes import (
+    check_error,
     check_error_text,
     check_members,
+    check_success,
     check_type,
     describe,
-    error_message,
     expect,
     success,
 )
@@ -105,7 +106,7 @@ def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
 )
 def test_missing_or_invalid_members(rest: Rest, envelope: dict[str, Any]) -> None:
     """R7: a missing member or a member of the wrong type is rejected."""
-    error_message(rest.post(envelope), 400)
+    check_error(rest.post(envelope), 400)
 
 
 @pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", "x" * 1000, None])
@@ -129,7 +130,8 @@ def test_id_in_json(rest: Rest, members: dict[str, Any]) -> None:
 @pytest.mark.parametrize("request_id", [5, 1.5, True, [], {}, ["42"]])
 def test_id_of_wrong_type(rest: Rest, request_id: Any) -> None:
     """R8: an id that is not a string is rejected."""
-    error_message(rest.post({"inputs": [SMALL_JSON], "id": request_id}), 400)
+    reply = rest.post({"inputs": [SMALL_JSON], "id": request_id})
+    check_error(reply, 400)
 
 
 def test_response_members(target: Target, rest: Rest) -> None:
@@ -234,7 +236,8 @@ def test_rejects_invalid_inputs(
     """R15: an unknown or duplicate input, or one of another datatype, rank or size than declared,
     is rejected.
     """
-    expect(target.infer(form, inputs, outputs), "INVALID_ARGUMENT")
+    response = target.infer(form, inputs, outputs)
+    expect(response, "INVALID_ARGUMENT")
     expect(target.infer(form, [SMALL]))
 
 
@@ -257,7 +260,8 @@ def test_rejects_invalid_outputs(
     target: Target, form: str, inputs: list[Sent], outputs: list[str], words: list[str]
 ) -> None:
     """R16: an unknown or duplicate output is rejected."""
-    expect(target.infer(form, inputs, outputs), "INVALID_ARGUMENT")
+    response = target.infer(form, inputs, outputs)
+    expect(response, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(
@@ -310,14 +314,15 @@ def test_parameters_of_every_type(target: Target, form: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_null_parameters(rest: Rest, place: str, parameters: dict[str, None]) -> None:
     """R17: a parameter whose value is null is ignored."""
-    success(rest.post(with_parameters(place, parameters)))
+    check_success(rest.post(with_parameters(place, parameters)))
 
 
 @pytest.mark.parametrize("parameters", [[], "a", 5, True, {"a": [1]}, {"a": {}}])
 @pytest.mark.parametrize("place", PLACES)
 def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
     """R17: parameters other than an object of strings, numbers and booleans are rejected."""
-    error_message(rest.post(with_parameters(place, parameters)), 400)
+    reply = rest.post(with_parameters(place, parameters))
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])

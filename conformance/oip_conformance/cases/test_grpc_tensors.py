@@ -71,7 +71,8 @@ def test_number_of_raw_entries(rpc: Grpc, count: int) -> None:
 
     Without entries, the inputs are typed and lack contents.
     """
-    check_invalid_argument(send(rpc, FP32, INT32, raw=[bytes(4)] * count))
+    response = send(rpc, FP32, INT32, raw=[bytes(4)] * count)
+    check_invalid_argument(response)
 
 
 def test_raw_entries_without_inputs(rpc: Grpc) -> None:
@@ -83,12 +84,14 @@ def test_raw_entries_without_inputs(rpc: Grpc) -> None:
 @pytest.mark.parametrize("datatype", ["FP32", "INT32", "UINT32"])
 def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
     """G2: a raw entry whose size differs from its tensor's is rejected."""
-    check_invalid_argument(send(rpc, without_contents(datatype, 2), raw=[bytes(size)]))
+    response = send(rpc, without_contents(datatype, 2), raw=[bytes(size)])
+    check_invalid_argument(response)
 
 
 def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
     """G2: entries with incorrect sizes are rejected, even if the sum of the sizes is correct."""
-    check_invalid_argument(send(rpc, FP32, INT32, raw=[bytes(8), b""]))
+    response = send(rpc, FP32, INT32, raw=[bytes(8), b""])
+    check_invalid_argument(response)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +99,15 @@ def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
 )
 def test_malformed_raw_bytes(rpc: Grpc, blob: str) -> None:
     """G2: elements of BYTES must fill their entry exactly, and match the number in the shape."""
-    check_invalid_argument(send(rpc, without_contents("BYTES", 1), raw=[bytes.fromhex(blob)]))
+    response = send(rpc, without_contents("BYTES", 1), raw=[bytes.fromhex(blob)])
+    check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("octet", [2, 128, 255])
 def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
     """G2, B1: a BOOL byte other than 0 and 1 is rejected."""
-    check_invalid_argument(send(rpc, without_contents("BOOL", 2), raw=[bytes([1, octet])]))
+    response = send(rpc, without_contents("BOOL", 2), raw=[bytes([1, octet])])
+    check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("raw", [[bytes(4)], [bytes(4), bytes(4)]])
@@ -147,7 +152,8 @@ def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
     """G3: a second field in addition to the right one is rejected."""
     (count,) = shape
     fields = {"int_contents": [1] * count, "int64_contents": [1]}
-    check_invalid_argument(send(rpc, tensor("int32", "INT32", shape, **fields)))
+    response = send(rpc, tensor("int32", "INT32", shape, **fields))
+    check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("count", [2, 100])
@@ -170,7 +176,8 @@ def test_unknown_fields_of_contents(rpc: Grpc, datatype: str, count: int) -> Non
 def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
     """G3: contents must have as many elements as the shape."""
     value = b"a" if datatype == "BYTES" else 1
-    check_invalid_argument(send(rpc, typed(datatype, [value] * count, shape=[2])))
+    response = send(rpc, typed(datatype, [value] * count, shape=[2]))
+    check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("datatype", RAW_ONLY)
@@ -179,7 +186,8 @@ def test_datatype_without_contents_field(rpc: Grpc, datatype: str) -> None:
     for field in FIELDS:
         value = b"\0\0" if field == "bytes_contents" else 1
         contents = {field: [value]}
-        check_invalid_argument(send(rpc, tensor(datatype.lower(), datatype, [1], **contents)))
+        response = send(rpc, tensor(datatype.lower(), datatype, [1], **contents))
+        check_invalid_argument(response)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +231,8 @@ def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
     elif datatype in ("UINT8", "UINT16"):
         beyond = [high + 1]
     for value in beyond:
-        check_invalid_argument(send(rpc, typed(datatype, [1, value])))
+        response = send(rpc, typed(datatype, [1, value]))
+        check_invalid_argument(response)
 
 
 def two_elements(datatype: str) -> list:

@@ -10,7 +10,7 @@ import pytest
 from oip_conformance.client import Http
 from oip_conformance.http_requests import BODY, LARGE, check_echo, check_next_request
 from oip_conformance.inputs import json_input
-from oip_conformance.outcomes import error_message, success
+from oip_conformance.outcomes import check_error, check_success
 from oip_conformance.target import Target
 
 FAILING = json.dumps({"inputs": [json_input("fail_in", "BYTES", [1], ["no"])]}).encode()
@@ -44,7 +44,7 @@ def test_method_not_allowed(
     stays open.
     """
     reply = http.open(method, path.replace("{model}", target.path), body_for(method))
-    error_message(reply, 405)
+    check_error(reply, 405)
     supported_method = "POST" if path.endswith("infer") else "GET"
     allowed = {name.strip() for name in reply.headers.get("Allow", "").split(",")}
     assert supported_method in allowed
@@ -55,7 +55,7 @@ def test_method_not_allowed(
 def test_head_of_infer(http: Http, infer_path: str) -> None:
     """R19: HEAD on the infer path is rejected with 405 without a body."""
     reply = http.open("HEAD", infer_path)
-    error_message(reply, 405)
+    check_error(reply, 405)
     assert reply.data == b""
     check_next_request(http, infer_path)
 
@@ -76,7 +76,8 @@ def test_head_of_infer(http: Http, infer_path: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_unknown_path(http: Http, infer_path: str, method: str, path: str) -> None:
     """R19: an unknown path is rejected with 404 in JSON, and the connection stays open."""
-    error_message(http.open(method, path, body_for(method)), 404)
+    reply = http.open(method, path, body_for(method))
+    check_error(reply, 404)
     check_next_request(http, infer_path)
 
 
@@ -101,7 +102,7 @@ def test_errors_are_json(
 ) -> None:
     """R19: an error is JSON with a message and its status, regardless of the Accept header."""
     reply = http.open(method, path.replace("{model}", target.path), body, {"Accept": accept})
-    error_message(reply, status)
+    check_error(reply, status)
     assert reply.mimetype == "application/json", f"expected application/json, got {reply.mimetype}"
     document = reply.json
     text = document.get("error") if isinstance(document, dict) else None
@@ -143,9 +144,9 @@ def test_pipelined_requests(http: Http, infer_path: str) -> None:
             if body == BODY:
                 check_echo(reply)
             elif body == LARGE:
-                success(reply)
+                check_success(reply)
             else:
-                error_message(reply, 400)
+                check_error(reply, 400)
 
 
 def test_pipelined_requests_without_body(http: Http, infer_path: str) -> None:
@@ -165,7 +166,7 @@ def test_get_with_body(http: Http, infer_path: str) -> None:
         head = connection.head("GET", "/v2/health/live", Content_Length=len(BODY))
         infer = connection.request(infer_path, BODY)
         connection.send(head, BODY, infer)
-        success(connection.reply())
+        check_success(connection.reply())
         check_echo(connection.reply())
 
 
@@ -195,7 +196,7 @@ def test_expect_100_continue_with_large_body(http: Http, infer_path: str, limit:
         fields = {"Content_Length": limit + 1, "Expect": "100-continue"}
         connection.send(connection.head("POST", infer_path, **fields))
         reply = connection.reply()  # http.client skips an interim response
-        error_message(reply, 413)
+        check_error(reply, 413)
     check_echo(http.post(infer_path, BODY))
 
 
@@ -204,7 +205,7 @@ def test_many_requests_on_one_connection(http: Http, infer_path: str) -> None:
     http.get("/v2/health/live")
     socket = http.connection.sock
     for _ in range(50):
-        error_message(http.post(infer_path, b"[]"), 400)
+        check_error(http.post(infer_path, b"[]"), 400)
         check_echo(http.post(infer_path, BODY))
     assert http.connection.sock is socket
 

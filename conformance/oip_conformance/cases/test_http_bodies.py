@@ -19,7 +19,7 @@ from oip_conformance.http_requests import (
     request_with_data,
 )
 from oip_conformance.inputs import json_input
-from oip_conformance.outcomes import error_message, success
+from oip_conformance.outcomes import check_error, check_success, error_message
 from oip_conformance.values import INSTEAD, NO_JSON
 
 MIB = 2**20
@@ -67,7 +67,8 @@ def test_decompression_bombs(http: Http, infer_path: str, limit: int, coding: st
     """R19: a body that decompresses to far more than the limit is rejected with 413."""
     size = min(100 * limit, limit + 128 * MIB)
     bomb = compressed_spaces(size, coding)
-    error_message(http.post(infer_path, bomb, {"Content-Encoding": coding}), 413)
+    reply = http.post(infer_path, bomb, {"Content-Encoding": coding})
+    check_error(reply, 413)
     check_echo(http.post(infer_path, BODY))
 
 
@@ -91,7 +92,7 @@ def test_client_announces_too_much(http: Http, infer_path: str, limit: int) -> N
     """R19: a client that announces a body over the limit and then waits receives 413."""
     with http.open_raw() as connection:
         connection.send(connection.head("POST", infer_path, Content_Length=99_999_999_999))
-        error_message(connection.reply(), 413)
+        check_error(connection.reply(), 413)
     check_echo(http.post(infer_path, BODY))
 
 
@@ -109,7 +110,7 @@ def test_invalid_bodies(http: Http, infer_path: str, body: bytes) -> None:
     """R20: a body that is empty, truncated or not a JSON object is rejected with 400, and the
     connection stays open.
     """
-    error_message(http.post(infer_path, body), 400)
+    check_error(http.post(infer_path, body), 400)
     check_next_request(http, infer_path)
 
 
@@ -128,7 +129,8 @@ def test_json_with_invalid_utf8(http: Http, infer_path: str, place: str, octets:
         envelope[placeholder] = 1
     body = json.dumps(envelope).encode()
     invalid_body = body.replace(placeholder.encode(), bytes.fromhex(octets))
-    error_message(http.post(infer_path, invalid_body), 400)
+    reply = http.post(infer_path, invalid_body)
+    check_error(reply, 400)
     check_next_request(http, infer_path)
 
 
@@ -146,7 +148,8 @@ def test_nesting_limit(http: Http, infer_path: str, opening: str, closing: str) 
     """
     check_echo(http.post(infer_path, nested(60, opening, closing)))
     check_echo(http.post(infer_path, nested(63, opening, closing)))
-    error_message(http.post(infer_path, nested(64, opening, closing)), 400)
+    reply = http.post(infer_path, nested(64, opening, closing))
+    check_error(reply, 400)
     check_next_request(http, infer_path)
 
 
@@ -161,7 +164,8 @@ def test_deep_nesting(
     """
     if not closed:
         closing = ""
-    error_message(http.post(infer_path, nested(levels, opening, closing)), 400)
+    reply = http.post(infer_path, nested(levels, opening, closing))
+    check_error(reply, 400)
     check_next_request(http, infer_path)
 
 
@@ -183,8 +187,9 @@ def with_nested_data(levels: int) -> str:
 
 def test_deeply_nested_data(http: Http, infer_path: str) -> None:
     """R20: data may be nested 60 levels deep, but not 100,000."""
-    success(http.post(infer_path, with_nested_data(60)))
-    error_message(http.post(infer_path, with_nested_data(100_000)), 400)
+    check_success(http.post(infer_path, with_nested_data(60)))
+    reply = http.post(infer_path, with_nested_data(100_000))
+    check_error(reply, 400)
     check_next_request(http, infer_path)
 
 
@@ -229,7 +234,7 @@ def test_malformed_chunks(http: Http, infer_path: str, chunks: bytes) -> None:
         head = connection.head("POST", infer_path, Transfer_Encoding="chunked")
         connection.send(head, chunks)
         connection.shutdown_write()
-        error_message(connection.reply(), 400)
+        check_error(connection.reply(), 400)
     check_echo(http.post(infer_path, BODY))
 
 
@@ -245,5 +250,5 @@ def test_body_shorter_than_content_length(http: Http, infer_path: str, length: i
         head = connection.head("POST", infer_path, Content_Length=content_length)
         connection.send(head, BODY[:length])
         connection.shutdown_write()
-        error_message(connection.reply(), 400)
+        check_error(connection.reply(), 400)
     check_echo(http.post(infer_path, BODY))

@@ -13,7 +13,7 @@ from oip_conformance import messages
 from oip_conformance.client import Http
 from oip_conformance.inputs import SMALL
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
-from oip_conformance.outcomes import check_type, error_message, expect, status_of, success
+from oip_conformance.outcomes import check_error, check_type, expect, status_of, success
 from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, Sent
 
@@ -68,7 +68,8 @@ def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
 @pytest.mark.needs("config")
 def test_config_of_unknown_model(http: Http) -> None:
     """T1: a request for the configuration of an unknown model is rejected with 404."""
-    error_message(http.get("/v2/models/no-such-model/config"), 404)
+    reply = http.get("/v2/models/no-such-model/config")
+    check_error(reply, 404)
 
 
 @pytest.mark.needs("rpc ModelConfig")
@@ -95,7 +96,8 @@ def test_index(target: Target, http: Http, body: str) -> None:
 @pytest.mark.parametrize("body", ["[]", "{", "null", '{"ready": "yes"}', '{"ready": 1}'])
 def test_invalid_index_request(http: Http, body: str) -> None:
     """T2: an invalid request for the index is rejected."""
-    error_message(http.post("/v2/repository/index", body), 400)
+    reply = http.post("/v2/repository/index", body)
+    check_error(reply, 400)
 
 
 @pytest.mark.needs("index", "rpc RepositoryIndex")
@@ -193,7 +195,8 @@ def test_statistics_of_version(target: Target, http: Http) -> None:
     """T3: the path with the version returns the same statistics."""
     version = quote(target.version, safe="")
     assert statistics(target, http, f"/versions/{version}") == statistics(target, http)
-    error_message(http.get(f"{target.path}/versions/no-such-version/stats"), 404)
+    reply = http.get(f"{target.path}/versions/no-such-version/stats")
+    check_error(reply, 404)
 
 
 @pytest.mark.needs("statistics", "rpc ModelStatistics")
@@ -210,7 +213,8 @@ def test_same_statistics(target: Target, http: Http, rpc: Grpc, named: bool) -> 
 @pytest.mark.needs("statistics")
 def test_statistics_of_unknown_model(http: Http) -> None:
     """T3: a request for the statistics of an unknown model is rejected with 404."""
-    error_message(http.get("/v2/models/no-such-model/stats"), 404)
+    reply = http.get("/v2/models/no-such-model/stats")
+    check_error(reply, 404)
 
 
 @pytest.mark.needs("rpc ModelStatistics")

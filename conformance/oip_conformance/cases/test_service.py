@@ -14,11 +14,12 @@ from oip_conformance.client import Http, Reply
 from oip_conformance.inputs import SMALL, SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
 from oip_conformance.outcomes import (
+    check_error,
     check_members,
     check_strings,
+    check_success,
     check_type,
     describe,
-    error_message,
     expect,
     status_of,
     success,
@@ -63,17 +64,20 @@ def test_model_name_is_case_sensitive(
 @pytest.mark.parametrize("datatype", ["fp32", "Fp32", "FP32 "])
 def test_datatypes_are_case_sensitive(target: Target, form: str, datatype: str) -> None:
     """R1: datatypes are case-sensitive."""
-    expect(target.infer(form, [("fp32_in", datatype, [0], [])]), "INVALID_ARGUMENT")
+    response = target.infer(form, [("fp32_in", datatype, [0], [])])
+    expect(response, "INVALID_ARGUMENT")
 
 
 def test_input_names_are_case_sensitive(target: Target, form: str) -> None:
     """R1: input names are case-sensitive."""
-    expect(target.infer(form, [("FP32_in", "FP32", [0], [])], []), "INVALID_ARGUMENT")
+    response = target.infer(form, [("FP32_in", "FP32", [0], [])], [])
+    expect(response, "INVALID_ARGUMENT")
 
 
 def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
     """R1: output names are case-sensitive."""
-    expect(target.infer(form, [SMALL], ["FP32_out"]), "INVALID_ARGUMENT")
+    response = target.infer(form, [SMALL], ["FP32_out"])
+    expect(response, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -113,33 +117,33 @@ def test_model_names(target: Target, http: Http, slash: str) -> None:
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""
     assert success(http.open("HEAD", fill(target, path))).data == b""
-    success(http.get("/v2/health/live"))
+    check_success(http.get("/v2/health/live"))
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests succeed with or without a trailing slash."""
-    success(http.post(f"{target.path}/infer{slash}", GOOD))
+    check_success(http.post(f"{target.path}/infer{slash}", GOOD))
 
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer_version(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests with the model's version succeed, with or without a trailing slash."""
-    success(http.post(f"{fill(target, VERSION)}/infer{slash}", GOOD))
+    check_success(http.post(f"{fill(target, VERSION)}/infer{slash}", GOOD))
 
 
 @pytest.mark.parametrize("path", ["{model}", "{model}/ready", "{model}/infer"])
 def test_percent_encoded(target: Target, http: Http, path: str) -> None:
     """R21: a percent-encoded name in a path equals the plain name."""
     encoded = "".join(f"%{octet:02X}" for octet in target.model.encode())
-    success(open_path(http, path.replace("{model}", f"/v2/models/{encoded}")))
+    check_success(open_path(http, path.replace("{model}", f"/v2/models/{encoded}")))
 
 
 @pytest.mark.parametrize("path", [*GETS, "{model}/infer"])
 def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
     """R21: the query string is ignored."""
-    success(open_path(http, fill(target, path), query="?a=1&b"))
+    check_success(open_path(http, fill(target, path), query="?a=1&b"))
 
 
 @pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
@@ -160,7 +164,7 @@ def test_unknown_version_in_path(target: Target, http: Http, version: str, suffi
     """R3: a version that the model does not have is rejected with 404, whatever its form."""
     version_in_path = version.replace(" ", "%20")
     path = f"{target.path}/versions/{version_in_path}{suffix}"
-    error_message(open_path(http, path), 404)
+    check_error(open_path(http, path), 404)
 
 
 def model_fields(method: str, model: str, version: str = "") -> dict[str, str]:
@@ -196,7 +200,8 @@ def test_response_version(target: Target, form: str) -> None:
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_model(http: Http, name: str, suffix: str) -> None:
     """R3: an unknown model is rejected with 404, whatever the form of its name."""
-    error_message(open_path(http, f"/v2/models/{name}{suffix}"), 404)
+    reply = open_path(http, f"/v2/models/{name}{suffix}")
+    check_error(reply, 404)
 
 
 @pytest.mark.parametrize("name", ["", "no-such-model", "🌷", "\0"])
@@ -229,7 +234,7 @@ def test_binary_extension_is_listed(target: Target, http: Http) -> None:
 def test_statistics_extension(target: Target, http: Http) -> None:
     """R4: `statistics` is listed only if the server supports them."""
     if "statistics" in http.get("/v2").json["extensions"]:
-        success(http.get(f"{target.path}/stats"))
+        check_success(http.get(f"{target.path}/stats"))
 
 
 def test_same_server_metadata(http: Http, rpc: Grpc) -> None:

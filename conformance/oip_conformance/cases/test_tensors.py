@@ -14,7 +14,7 @@ from oip_conformance.http_requests import request_with_data
 from oip_conformance.inputs import SMALL, json_input, outputs_of, vector
 from oip_conformance.large_requests import large_request
 from oip_conformance.model import DATATYPES, INPUT_OF_RANK, input_of, output_of
-from oip_conformance.outcomes import error_message, expect, success
+from oip_conformance.outcomes import check_error, check_success, error_message, expect, success
 from oip_conformance.skips import require_json
 from oip_conformance.target import Target
 from oip_conformance.values import (
@@ -71,7 +71,7 @@ def data_of(reply: Reply) -> list:
 )
 def test_invalid_dimensions(rest: Rest, shape: Any) -> None:
     """R9: a shape other than a list of integers of at least 0 is rejected."""
-    error_message(send(rest, "INT32", shape, "[1]"), 400)
+    check_error(send(rest, "INT32", shape, "[1]"), 400)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,8 @@ def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
 def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
     """R10: ragged nesting, or nesting that does not match the shape, is rejected."""
     name = INPUT_OF_RANK[len(shape)]
-    error_message(send(rest, "INT32", shape, data, name), 400)
+    reply = send(rest, "INT32", shape, data, name)
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
@@ -154,8 +155,10 @@ def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -
     one.
     """
     valid = '"a"' if datatype == "BYTES" else "0"
-    error_message(send(rest, datatype, [1], f"[{element}]"), 400)
-    error_message(send(rest, datatype, [2], f"[{valid}, {element}]"), 400)
+    reply = send(rest, datatype, [1], f"[{element}]")
+    check_error(reply, 400)
+    reply = send(rest, datatype, [2], f"[{valid}, {element}]")
+    check_error(reply, 400)
 
 
 @pytest.mark.needs("binary")
@@ -167,7 +170,8 @@ def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
     """R11: a number beyond a float's range is rejected, not converted to infinity."""
     tensor = json_input(input_of(datatype), datatype, [1], [json.loads(element)])
     parameters = {"binary_data_output": True}
-    error_message(rest.post({"inputs": [tensor], "parameters": parameters}), 400)
+    reply = rest.post({"inputs": [tensor], "parameters": parameters})
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize("datatype", RANGES)
@@ -185,7 +189,8 @@ def test_integer_overflow(rest: Rest, datatype: str, beyond: str) -> None:
     """R11: an integer beyond its datatype's range is rejected, not wrapped."""
     low, high = RANGES[datatype]
     value = low - 1 if beyond == "below" else high + 1
-    error_message(send(rest, datatype, [2], f"[1, {value}]"), 400)
+    reply = send(rest, datatype, [2], f"[1, {value}]")
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +227,8 @@ def test_nan(target: Target, form: str, datatype: str) -> None:
 @pytest.mark.parametrize("datatype", ["BOOL", *INTEGERS])
 def test_null_is_not_an_integer(rest: Rest, datatype: str) -> None:
     """R12: null is rejected for integers and booleans."""
-    error_message(send(rest, datatype, [2], "[1, null]"), 400)
+    reply = send(rest, datatype, [2], "[1, null]")
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize("element", NO_NUMBERS)
@@ -230,7 +236,8 @@ def test_invalid_json_numbers(rest: Rest, element: str) -> None:
     """R12: NaN, Infinity, other invalid JSON numbers and numbers beyond the range of FP64 are
     rejected.
     """
-    error_message(send(rest, "FP64", [1], f"[{element}]"), 400)
+    reply = send(rest, "FP64", [1], f"[{element}]")
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize("datatype", FLOATS)
@@ -313,7 +320,7 @@ def test_bytes_as_json(rest: Rest, value: str) -> None:
 @pytest.mark.parametrize("data", ['["\\ud83c"]', '["\\udf37\\ud83c"]', '"\\ud800"'])
 def test_unpaired_surrogate(rest: Rest, data: str) -> None:
     """R14: text with an unpaired surrogate is rejected."""
-    error_message(send(rest, "BYTES", [1], data), 400)
+    check_error(send(rest, "BYTES", [1], data), 400)
 
 
 def test_forms_agree(target: Target, form: str) -> None:
@@ -343,6 +350,6 @@ def test_request_of_maximum_size(
             continue
         reply = http.post(infer_path, body, headers)
         if is_valid:
-            success(reply)
+            check_success(reply)
         else:
             assert str(limit) in error_message(reply, 413)
