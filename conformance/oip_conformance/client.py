@@ -131,19 +131,17 @@ class Http:
             body = list(data)
 
         headers = headers or {}
-        all_fields = dict(headers)
+        fields: dict[str, str | None] = {}
         if body:
-            all_fields = {"Content-Type": default_content_type(headers), **headers}
-        fields = {}
-        for name, value in all_fields.items():
-            if value is not None:
-                fields[name] = value
-        self.record_request(method, path, headers=fields, body=body)
+            fields["Content-Type"] = default_content_type(headers)
+        fields.update(headers)
+        present = {name: value for name, value in fields.items() if value is not None}
+        self.record_request(method, path, headers=present, body=body)
 
         was_open = self.connection.sock is not None
         url = self.prefix + path
         try:
-            self.connection.request(method, url, body or None, fields, encode_chunked=chunked)
+            self.connection.request(method, url, body or None, present, encode_chunked=chunked)
             reply = read_reply(self.connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
@@ -164,7 +162,7 @@ class Http:
         if isinstance(body, list):
             size = sum(len(piece) for piece in body)
             lines.append(f"({len(body)} pieces, of {size} bytes in all)")
-            # The pieces can be large. None of them can contribute more than this.
+            # The pieces can be large. Only their beginnings are joined.
             beginnings = [piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES]]
             body = b"".join(beginnings)[:SHOWN_BYTES]
         lines += ["", show_bytes(body)]

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from oip_conformance.client import LastExchange
-from oip_conformance.origins import Origin, origin_of
+from oip_conformance.origins import Origin, origin_of, split
 from oip_conformance.skips import NOT_RUN, NOT_SUPPORTED, outcome_of_skip
 from oip_conformance.texts import escape, shorten
 
@@ -43,7 +43,7 @@ class Case:
     """A case. `test` is the name of the test with its parameters.
 
     `name` contains the rule, the sentence in the test's docstring, and the parameters. If the case
-    failed, `sent` is the last request and `trace` is the location in the test.
+    failed, `request` is the last request and `trace` is the location in the test.
     """
 
     rule: str
@@ -52,7 +52,7 @@ class Case:
     name: str
     outcome: str = "passed"
     detail: str = ""
-    sent: str = ""
+    request: str = ""
     seconds: float = 0.0
     trace: str = ""
 
@@ -75,7 +75,7 @@ class Case:
             "detail": self.detail,
         }
         if self.is_failed:
-            members["sent"] = self.sent
+            members["sent"] = self.request
         return members
 
 
@@ -99,7 +99,7 @@ def rules_of(item: pytest.Item) -> list[str]:
 def name_of(item: pytest.Item) -> str:
     """Return the sentence in the test's docstring, and the parameters of the case if it has any."""
     sentence = " ".join(item.function.__doc__.split()).rstrip(".")  # type: ignore[attr-defined]
-    parameters = item.name.partition("[")[2].removesuffix("]")
+    _, parameters = split(item.name)
     return f"{sentence} [{parameters}]" if parameters else sentence
 
 
@@ -156,7 +156,7 @@ class Report:
             return report
         case.outcome = "failed"
         case.detail = detail_of(error, self.last.response)
-        case.sent = self.last.request
+        case.request = self.last.request
         case.trace = report.longreprtext
         return report
 
@@ -170,7 +170,7 @@ class Report:
         """
         case = self.cases[item.nodeid]
         case.outcome = KILLED
-        case.sent = case.sent or self.last.request
+        case.request = case.request or self.last.request
 
     @property
     def failed(self) -> list[Case]:
@@ -198,7 +198,7 @@ class Report:
                 click.echo(f"\n{origin.value}")
             click.echo(f"{case.outcome}  {case.name}: {case.detail}")
             if verbose:
-                click.echo(indented(f"sent: {case.sent}\n{case.trace}\n"))
+                click.echo(indented(f"sent: {case.request}\n{case.trace}\n"))
         click.echo(f"\n{self.table()}")
         if self.stopped:
             click.echo(f"\npartial, {len(self.cases)} of {self.expected} cases: {self.stopped}")
@@ -278,7 +278,7 @@ def junit_element(case: Case) -> ElementTree.Element:
     if case.is_failed:
         tag = "error" if case.outcome == KILLED else "failure"
         failure = ElementTree.SubElement(element, tag, message=in_xml(case.detail))
-        failure.text = in_xml(f"sent: {case.sent}")
+        failure.text = in_xml(f"sent: {case.request}")
     elif case.outcome != "passed":
         message = in_xml(f"{case.outcome}: {case.detail}")
         ElementTree.SubElement(element, "skipped", message=message)

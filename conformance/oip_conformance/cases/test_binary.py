@@ -196,21 +196,21 @@ def test_bytes_elements(rest: Rest, blob: bytes) -> None:
     check_next_request(rest)
 
 
-@pytest.mark.parametrize("default", [None, False, True])
-@pytest.mark.parametrize("wanted", [None, False, True])
-def test_output_parameters(rest: Rest, default: bool | None, wanted: bool | None) -> None:
+@pytest.mark.parametrize("on_request", [None, False, True])
+@pytest.mark.parametrize("on_output", [None, False, True])
+def test_output_parameters(rest: Rest, on_request: bool | None, on_output: bool | None) -> None:
     """B6: binary_data on an output overrides binary_data_output on the request.
 
     The default is JSON.
     """
     envelope: dict[str, Any] = {
         "inputs": [json_tensor("int16"), json_tensor("pairs")],
-        "outputs": [requested_output("int16", wanted), requested_output("pairs", None)],
+        "outputs": [requested_output("int16", on_output), requested_output("pairs", None)],
     }
-    if default is not None:
-        envelope["parameters"] = {"binary_data_output": default}
-    is_pairs_binary = bool(default)
-    is_int16_binary = is_pairs_binary if wanted is None else wanted
+    if on_request is not None:
+        envelope["parameters"] = {"binary_data_output": on_request}
+    is_pairs_binary = bool(on_request)
+    is_int16_binary = is_pairs_binary if on_output is None else on_output
 
     reply = rest.post(envelope)
     if is_int16_binary or is_pairs_binary:

@@ -115,9 +115,9 @@ def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
 def test_raw_and_contents(rpc: Grpc, typed_index: int, raw: list[bytes]) -> None:
     """G2: raw entries and contents exclude each other, within an input and across inputs."""
     if len(raw) == 1:
-        tensors = [TYPED_FP32]
+        tensors = [typed("FP32", [1])]
     elif typed_index == 0:
-        tensors = [TYPED_FP32, INT32]
+        tensors = [typed("FP32", [1]), INT32]
     else:
         tensors = [FP32, typed("INT32", [1])]
     check_invalid_argument(send(rpc, *tensors, raw=raw))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from typing import Any
 
 import pytest
 
@@ -120,14 +119,14 @@ def test_json_with_invalid_utf8(http: Http, infer_path: str, place: str, octets:
     """R20: JSON with strings that are not UTF-8 is rejected, wherever they are."""
     placeholder = "@"
     tensor = json_input("bytes_in", "BYTES", [1], ["x"])
-    envelope: dict[str, Any] = {"inputs": [tensor]}
+    unknown_member = "x"
     if place == "name":
         tensor["name"] = placeholder
     elif place == "data":
         tensor["data"] = [placeholder]
     else:
-        envelope[placeholder] = 1
-    body = json.dumps(envelope).encode()
+        unknown_member = placeholder
+    body = json.dumps({"inputs": [tensor], unknown_member: 1}).encode()
     invalid_body = body.replace(placeholder.encode(), bytes.fromhex(octets))
     reply = http.post(infer_path, invalid_body)
     check_error(reply, 400)
