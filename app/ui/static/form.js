@@ -1,121 +1,158 @@
-// Conversion of the form to a request. Elements remain JSON text, so that no digits are lost.
+// Conversion of the form to the tensors of a request.
+//
+// A model's input says how it is edited: `kind` is "number", "switch", "text", "lines", "grid" or
+// "file". If all inputs are columns of a table, the form has two modes: "row" has a field for each
+// input, and "table" has one field for CSV.
+//
+// A tensor is an input with `data` and the shape of this data. The elements in `data` are JSON
+// text, not JavaScript values, so that no digits are lost.
 
-import { base64, element, isValue, readRows } from "./cells.js";
+import { base64, elementOf, isValue, readRows } from "./cells.js";
 
-const ELEMENT = /"(?:[^"\\]|\\.)*"|[^\s[\],]+/g;
+// Strings and other elements of JSON lists.
+const JSON_ELEMENT = /"(?:[^"\\]|\\.)*"|[^\s[\],]+/g;
 
-/** Return the inputs, without empty optional ones. Throw an Error that names the invalid value. */
+/**
+ * Return the tensors in the form, without empty optional ones. Throw an Error that names the
+ * invalid value.
+ */
 export async function readForm(form, model) {
   const mode = form.elements.mode?.value;
   if (mode === "table") return readTable(form.elements.csv.value, model.inputs);
+
+  const isCell = mode === "row";
   const fields = [...form.querySelectorAll("[data-input]")];
-  const read = fields.map((field) => readField(field, model.inputs[field.dataset.input], mode === "row"));
-  return (await Promise.all(read)).filter(Boolean);
-}
-
-/** Return the body of the infer request. */
-export function bodyOf(inputs) {
-  const tensors = inputs.map(
-    ({ name, shape, datatype, data }) =>
-      `{"name":${JSON.stringify(name)},"shape":[${shape}],"datatype":"${datatype}","data":[${data}]}`,
+  const tensors = await Promise.all(
+    fields.map((field) => readField(field, model.inputs[field.dataset.input], isCell)),
   );
-  return `{"inputs":[${tensors}]}`;
+  return tensors.filter((tensor) => tensor !== null);
 }
 
+/** Return the body of the infer request with these tensors. */
+export function requestBody(tensors) {
+  const inputs = tensors.map(({ name, shape, datatype, data }) => {
+    const head = `"name":${JSON.stringify(name)},"shape":[${shape}],"datatype":"${datatype}"`;
+    return `{${head},"data":[${data}]}`;
+  });
+  return `{"inputs":[${inputs}]}`;
+}
+
+/**
+ * Return the tensor in a field, or null if the input is optional and the field is empty.
+ *
+ * `isCell` says that the field is a cell of a table's row, in which an empty text is a missing
+ * value.
+ */
 async function readField(field, input, isCell) {
   const control = field.querySelector("input, select, textarea");
   const text = control.type === "checkbox" ? String(control.checked) : control.value;
-  if (input.optional && text.trim() === "" && !input.example.length) return null;
-  if (input.kind === "file") return tensor(input, await readFiles(control.files, input));
-  const isEmpty = text.trim() === "" && !isCell && input.datatype !== "BYTES";
-  if (isEmpty) throw new Error(`${input.name}: expected numbers.`);
-  if (["number", "switch"].includes(input.kind)) return tensor(input, [element(text, input)]);
-  if (input.kind === "text") return tensor(input, [element(text, input, !isCell)]);
-  const list = text.trimStart().startsWith("[") ? parse(text, input) : null;
-  if (list) return readList(list, text, input);
-  if (input.kind === "lines") return tensor(input, texts(text));
-  const rows = readGrid(readRows(text, input.datatype !== "BYTES"), input);
-  const isMatrix = input.shape.length > 1 && rows.length > 1;
-  return tensor(input, rows.flat(), isMatrix ? sizesOf(rows, input) : [rows.length, rows.flat().length]);
+  const isEmpty = text.trim() === "";
+  if (isEmpty && input.optional && !input.example.length) return null;
+  if (input.kind === "file") return tensorOf(input, await readFiles(control.files, input));
+  if (isEmpty && !isCell && input.datatype !== "BYTES") {
+    throw new Error(`${input.name}: expected numbers.`);
+  }
+
+  if (input.kind === "number" || input.kind === "switch") {
+    return tensorOf(input, [elementOf(text, input)]);
+  }
+  if (input.kind === "text") {
+    return tensorOf(input, [elementOf(text, input, { isPresent: !isCell })]);
+  }
+  if (text.trimStart().startsWith("[")) {
+    const list = parseList(text, input);
+    if (list !== null) return readList(list, text, input);
+  }
+  if (input.kind === "lines") return tensorOf(input, readLines(text));
+  return readGrid(text, input);
 }
 
-/** Return the columns of a table, without empty optional ones. Without a header line, they follow the inputs. */
+/**
+ * Return one tensor for each column of a table, without empty optional ones. If the first row
+ * contains no name of an input, the columns follow the inputs.
+ */
 function readTable(text, inputs) {
   const rows = readRows(text, false);
   if (!rows.length) throw new Error("The table is empty.");
-  const named = rows[0].some(([name]) => inputNamed(name, inputs));
-  const columns = named ? rows.shift().map(([name]) => inputNamed(name, inputs) ?? name) : inputs;
-  const unknown = columns.find((column) => typeof column === "string");
-  if (unknown !== undefined) throw new Error(`The model has no input "${unknown}".`);
-  if (!rows.length) throw new Error("The table has no rows.");
-  const odd = rows.findIndex((row) => row.length !== columns.length);
-  if (odd >= 0) {
-    throw new Error(`Row ${odd + 1} has ${counted(rows[odd].length, "cell")}, expected ${columns.length}.`);
+  const hasHeader = rows[0].some((cell) => findInput(cell.text, inputs));
+  const columns = hasHeader ? readHeader(rows[0], inputs) : inputs;
+  const body = hasHeader ? rows.slice(1) : rows;
+  if (!body.length) throw new Error("The table has no rows.");
+  checkTableRows(body, columns.length);
+
+  const tensors = [];
+  for (const [index, input] of columns.entries()) {
+    const cells = body.map((row) => row[index]);
+    const isAbsent = cells.every((cell) => cell.text === "" && !cell.isQuoted);
+    if (isAbsent && input.optional) continue;
+    tensors.push(tensorOf(input, readColumn(cells, input)));
   }
-  return columns.flatMap((input, column) => {
-    const cells = rows.map((row) => row[column]);
-    if (input.optional && cells.every(([cell, quoted]) => cell === "" && !quoted)) return [];
-    return [tensor(input, cells.map(([cell, quoted], row) => element(cell, input, quoted, ` in row ${row + 1}`)))];
+  return tensors;
+}
+
+/** Return the inputs that the cells of a header name. */
+function readHeader(cells, inputs) {
+  return cells.map(({ text: name }) => {
+    const input = findInput(name, inputs);
+    if (!input) throw new Error(`The model has no input "${name}".`);
+    return input;
   });
 }
 
-/** Return the input with that name. Prefer an exact match over one that ignores case. */
-function inputNamed(name, inputs) {
-  const lower = name.toLowerCase();
-  return inputs.find((input) => input.name === name) ?? inputs.find((input) => input.name.toLowerCase() === lower);
+function checkTableRows(rows, columnCount) {
+  const index = rows.findIndex((row) => row.length !== columnCount);
+  if (index === -1) return;
+  const cells = counted(rows[index].length, "cell");
+  throw new Error(`Row ${index + 1} has ${cells}, expected ${columnCount}.`);
 }
 
-/** Return the elements of `rows`. Skip a header line above numbers. */
-function readGrid(rows, input) {
-  const { datatype } = input;
-  const isHeader = datatype !== "BYTES" && rows.length > 1 && !rows[0].some(([text]) => isValue(text, datatype));
-  return (isHeader ? rows.slice(1) : rows).map((row, line) =>
-    row.map(([text, quoted], column) => element(text, input, quoted, ` in row ${line + 1}, column ${column + 1}`)),
+function readColumn(cells, input) {
+  return cells.map(({ text, isQuoted }, row) =>
+    elementOf(text, input, { isPresent: isQuoted, place: ` in row ${row + 1}` }),
   );
 }
 
-function texts(text) {
+/** Return the input with this name. Prefer an exact match over one that ignores case. */
+function findInput(name, inputs) {
+  const exactMatch = inputs.find((input) => input.name === name);
+  if (exactMatch) return exactMatch;
+  const lowerName = name.toLowerCase();
+  return inputs.find((input) => input.name.toLowerCase() === lowerName);
+}
+
+/** Return the tensor of rows of cells. Skip a header above numbers. */
+function readGrid(text, input) {
+  let rows = readRows(text, input.datatype !== "BYTES");
+  if (hasGridHeader(rows, input.datatype)) rows = rows.slice(1);
+  const grid = rows.map((row, index) => readGridRow(row, index, input));
+
+  const data = grid.flat();
+  const isMatrix = input.shape.length > 1 && grid.length > 1;
+  const shape = isMatrix ? shapeOfLists(grid, input) : [grid.length, data.length];
+  return tensorOf(input, data, { shape });
+}
+
+/** Return true if the first of several rows contains only words, although the input is numeric. */
+function hasGridHeader(rows, datatype) {
+  if (datatype === "BYTES" || rows.length < 2) return false;
+  return !rows[0].some((cell) => isValue(cell.text, datatype));
+}
+
+function readGridRow(row, index, input) {
+  return row.map(({ text, isQuoted }, column) => {
+    const place = ` in row ${index + 1}, column ${column + 1}`;
+    return elementOf(text, input, { isPresent: isQuoted, place });
+  });
+}
+
+function readLines(text) {
   const lines = text.replace(/\n+$/, "");
-  return lines === "" ? [] : lines.split("\n").map((line) => JSON.stringify(line));
+  if (lines === "") return [];
+  return lines.split("\n").map((line) => JSON.stringify(line));
 }
 
-/** Return the tensor of a JSON list. Take elements from its text, so that no digits are lost. */
-function readList(list, text, input) {
-  const shape = sizesOf(list, input);
-  const elements = text.match(ELEMENT) ?? [];
-  const data = elements.map((each) => (each.startsWith('"') ? JSON.stringify(JSON.parse(each)) : each));
-  if (data.some((each) => Number(each) === Infinity || Number(each) === -Infinity)) {
-    throw new Error(`${input.name}: JSON has no infinity.`);
-  }
-  return tensor(input, data, shape, shape.length === 1);
-}
-
-/** Return the shape of nested lists. Lists of one level must have the same length, and rows the declared length. */
-function sizesOf(list, { name, shape: declared }) {
-  const sizes = [];
-  let isLast = false;
-  for (let lists = [list]; !isLast; lists = lists.flat()) {
-    const inner = lists.flat();
-    isLast = !inner.some(Array.isArray);
-    if (!isLast && !inner.every(Array.isArray)) throw new Error(`${name}: a list must contain either lists or values.`);
-    const isWide = isLast && sizes.length && declared.length > 1 && declared.at(-1) !== -1;
-    const size = isWide ? declared.at(-1) : lists[0].length;
-    const odd = lists.findIndex((each) => each.length !== size);
-    if (odd >= 0) {
-      const [whole, part] = isLast ? ["row", "value"] : ["block", "row"];
-      throw new Error(`${name}: ${whole} ${odd + 1} has ${counted(lists[odd].length, part)}, expected ${size}.`);
-    }
-    sizes.push(size);
-  }
-  return sizes;
-}
-
-function counted(count, word) {
-  return `${count} ${word}${count === 1 ? "" : "s"}`;
-}
-
-/** Parse a JSON list. Return null for BYTES that are not valid JSON. */
-function parse(text, input) {
+/** Parse a JSON list. Return null for BYTES that are not valid JSON: they are plain text. */
+function parseList(text, input) {
   try {
     return JSON.parse(text);
   } catch (error) {
@@ -124,18 +161,105 @@ function parse(text, input) {
   }
 }
 
-async function readFiles(files, input) {
-  if (!files.length) return input.example.map((each) => JSON.stringify(each));
-  const read = async (file) => JSON.stringify(base64(new Uint8Array(await file.arrayBuffer())));
-  return Promise.all([...files].map(read));
+/**
+ * Return the tensor of a JSON list. The parsed list gives the shape. The elements are taken from
+ * its text, so that no digits are lost.
+ */
+function readList(list, text, input) {
+  const shape = shapeOfLists(list, input);
+  const elements = text.match(JSON_ELEMENT) ?? [];
+  const data = elements.map(normalizeElement);
+  if (data.some((element) => Math.abs(Number(element)) === Infinity)) {
+    throw new Error(`${input.name}: JSON has no infinity.`);
+  }
+  return tensorOf(input, data, { shape, isNested: shape.length > 1 });
 }
 
-/** Return the input with its data. `flat` data gets the declared shape if it fits. Other data gets the shape `seen`. */
-function tensor({ shape: declared, ...input }, data, seen = [data.length], flat = true) {
-  const open = declared.filter((size) => size === -1).length;
-  const rest = declared.reduce((product, size) => (size === -1 ? product : product * size), 1);
-  const count = rest && data.length / rest;
-  const fits = open === 0 || (open === 1 && Number.isInteger(count));
-  const shape = flat && fits ? declared.map((size) => (size === -1 ? count : size)) : seen;
-  return { ...input, shape, data };
+/** Return a JSON string with as few escapes as possible, and another element as it is. */
+function normalizeElement(element) {
+  return element.startsWith('"') ? JSON.stringify(JSON.parse(element)) : element;
+}
+
+/**
+ * Return the shape of nested lists, one level after the other.
+ *
+ * Throw an Error unless all lists of a level have the same length, and the rows have the length
+ * that the input declares.
+ */
+function shapeOfLists(list, input) {
+  const shape = [];
+  let lists = [list];
+  let isInnermost = false;
+  while (!isInnermost) {
+    const items = lists.flat();
+    isInnermost = !items.some(Array.isArray);
+    if (!isInnermost && !items.every(Array.isArray)) {
+      throw new Error(`${input.name}: a list must contain either lists or values.`);
+    }
+
+    const isRows = isInnermost && shape.length > 0;
+    const rowLength = isRows ? declaredRowLength(input) : null;
+    const size = rowLength ?? lists[0].length;
+    checkLengths(lists, size, { input, isInnermost });
+    shape.push(size);
+    lists = items;
+  }
+  return shape;
+}
+
+/** Return the last size of the declared shape, or null if it is variable or the only one. */
+function declaredRowLength({ shape }) {
+  const hasRows = shape.length > 1 && shape.at(-1) !== -1;
+  return hasRows ? shape.at(-1) : null;
+}
+
+function checkLengths(lists, size, { input, isInnermost }) {
+  const index = lists.findIndex((list) => list.length !== size);
+  if (index === -1) return;
+  const [list, item] = isInnermost ? ["row", "value"] : ["block", "row"];
+  const items = counted(lists[index].length, item);
+  throw new Error(`${input.name}: ${list} ${index + 1} has ${items}, expected ${size}.`);
+}
+
+function counted(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Return the contents of the files. Without files, return the example. */
+async function readFiles(files, input) {
+  if (!files.length) return input.example.map((text) => JSON.stringify(text));
+  return Promise.all([...files].map(readFile));
+}
+
+async function readFile(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  return JSON.stringify(base64(bytes));
+}
+
+/**
+ * Return the input with its data.
+ *
+ * Data has the declared shape, if it fits. Otherwise, and if it is a nested list, it has the
+ * given shape: the one that the user has entered.
+ */
+function tensorOf(input, data, { shape = [data.length], isNested = false } = {}) {
+  const fittingShape = isNested ? null : fitShape(input.shape, data.length);
+  return { ...input, shape: fittingShape ?? shape, data };
+}
+
+/**
+ * Return the declared shape with the number of rows or columns in place of -1.
+ *
+ * Return null if there is no such number, or if several sizes are variable.
+ */
+function fitShape(declared, count) {
+  const variableSizes = declared.filter((size) => size === -1);
+  if (variableSizes.length === 0) return declared;
+  if (variableSizes.length > 1) return null;
+
+  const fixedSizes = declared.filter((size) => size !== -1);
+  const fixedProduct = fixedSizes.reduce((product, size) => product * size, 1);
+  const variableSize = fixedProduct === 0 ? 0 : count / fixedProduct;
+  if (!Number.isInteger(variableSize)) return null;
+  return declared.map((size) => (size === -1 ? variableSize : size));
 }
