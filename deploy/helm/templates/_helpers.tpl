@@ -1,10 +1,12 @@
+{{/* Names, labels and parts of manifests that several templates share. */}}
+
 {{- define "service.name" -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimAll "-._" -}}
 {{- end -}}
 
 {{/*
-Truncate to 53 of 63 characters, because suffixes such as "-dashboard" follow. Remove characters that are invalid at the
-end of a name.
+Full name of the release's objects. Truncate to 53 of 63 characters, because suffixes such as
+"-dashboard" follow. Remove characters that are invalid at the end of a name.
 */}}
 {{- define "service.fullname" -}}
 {{- $name := include "service.name" . -}}
@@ -42,14 +44,25 @@ app.kubernetes.io/version: {{ include "service.version" . | trunc 63 | trimAll "
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
-{{/* Metadata of an object: .name, or the full name and .suffix, and additional .labels and .annotations. */}}
+{{/* Name and version of the chart, with characters that are valid in labels. */}}
+{{- define "service.chartLabel" -}}
+{{- $chart := printf "%s-%s" .Chart.Name .Chart.Version -}}
+{{- $chart | replace "+" "_" | trunc 63 | trimAll "-._" -}}
+{{- end -}}
+
+{{/*
+Metadata of an object: .name, or the full name and .suffix, and additional .labels and
+.annotations.
+*/}}
 {{- define "service.metadata" -}}
+{{- $suffix := .suffix | default "" -}}
+{{- $name := .name | default (print (include "service.fullname" .root) $suffix) -}}
 metadata:
-  name: {{ .name | default (printf "%s%s" (include "service.fullname" .root) (.suffix | default "")) | quote }}
+  name: {{ $name | quote }}
   labels:
     {{- include "service.selectorLabels" .root | nindent 4 }}
     {{- include "service.commonLabels" .root | nindent 4 }}
-    helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimAll "-._" }}
+    helm.sh/chart: {{ include "service.chartLabel" .root }}
     {{- with .labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -59,15 +72,26 @@ metadata:
   {{- end }}
 {{- end -}}
 
+{{/* The account "default" exists in every namespace. */}}
 {{- define "service.serviceAccountName" -}}
-{{- $name := .Values.serviceAccount.create | ternary (include "service.fullname" .) "default" -}}
-{{- .Values.serviceAccount.name | default $name -}}
+{{- if .Values.serviceAccount.name -}}
+{{- .Values.serviceAccount.name -}}
+{{- else if .Values.serviceAccount.create -}}
+{{- include "service.fullname" . -}}
+{{- else -}}
+default
+{{- end -}}
 {{- end -}}
 
+{{/* Reference of the image, quoted. A digest takes precedence over a tag. */}}
 {{- define "service.image" -}}
-{{- $tag := printf ":%s" (.Values.image.tag | default (include "service.version" .)) -}}
-{{- $digest := printf "@%s" .Values.image.digest -}}
-{{- printf "%s%s" .Values.image.repository (empty .Values.image.digest | ternary $tag $digest) | quote -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest | quote -}}
+{{- else -}}
+{{- $tag := $image.tag | default (include "service.version" .) -}}
+{{- printf "%s:%s" $image.repository $tag | quote -}}
+{{- end -}}
 {{- end -}}
 
 {{/* DNS name of the Service, valid in any namespace. */}}
@@ -80,10 +104,29 @@ metadata:
 {{- .Values.tls.serverName | default (include "service.host" .) -}}
 {{- end -}}
 
-{{/* Directory of a model that is not in the image. */}}
+{{/* Directory of a model that is not in the image, otherwise empty. */}}
 {{- define "service.modelFolder" -}}
-{{- if or .Values.model.persistentVolumeClaim.claimName .Values.model.initContainer.image -}}
+{{- with .Values.model -}}
+{{- if or .persistentVolumeClaim.claimName .initContainer.image -}}
 /mnt/models
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Protocols of the ports, for proxies that read them from the Service. */}}
+{{- define "service.httpProtocol" -}}
+{{- if .Values.tls.existingSecret -}}
+https
+{{- else -}}
+http
+{{- end -}}
+{{- end -}}
+
+{{- define "service.grpcProtocol" -}}
+{{- if .Values.tls.existingSecret -}}
+https
+{{- else -}}
+kubernetes.io/h2c
 {{- end -}}
 {{- end -}}
 
@@ -100,12 +143,15 @@ ipFamilies:
 {{- end }}
 {{- end -}}
 
-{{/* String as the value of an environment variable. "$$" prevents expansion by Kubernetes. */}}
+{{/* Text as the value of an environment variable. "$$" prevents expansion by Kubernetes. */}}
 {{- define "service.literal" -}}
 {{- . | replace "$" "$$" | quote -}}
 {{- end -}}
 
-{{/* Environment variables of the settings. toJson writes large numbers without an exponent, unlike quote. */}}
+{{/*
+Environment variables of the settings, without those that are null. toJson writes large numbers
+without an exponent, unlike quote.
+*/}}
 {{- define "service.config" -}}
 {{- range $name, $value := .Values.config }}
 {{- if kindIs "string" $value }}
@@ -169,11 +215,12 @@ httpGet:
 {{- end }}
 {{- end -}}
 
-{{/* Ingress from .values to the Service's .port. */}}
+{{/* Ingress from .values to the Service's .port. Without hosts, one rule accepts all of them. */}}
 {{- define "service.ingress" -}}
+{{- $annotations := .values.annotations -}}
 apiVersion: networking.k8s.io/v1
 kind: Ingress
-{{ include "service.metadata" (dict "root" .root "suffix" .suffix "annotations" .values.annotations) }}
+{{ include "service.metadata" (dict "root" .root "suffix" .suffix "annotations" $annotations) }}
 spec:
   {{- with .values.className }}
   ingressClassName: {{ . | quote }}
@@ -201,28 +248,38 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* Spec of a route from .values to the .port of the Service and of the canary's Service. */}}
+{{/*
+Spec of a route from .values to the .port of the Service and of the canary's Service.
+
+With a canary, the rule splits its requests by weight. If the canary has a header, a rule before
+this one sends requests with the header to the canary.
+*/}}
 {{- define "service.route" -}}
-{{- $first := dict "name" (include "service.fullname" .root) "port" .port -}}
-{{- $second := dict "name" (include "service.canaryName" .root) "port" .port -}}
-{{- $rule := dict "backendRefs" (list $first) -}}
-{{- range $name := list "matches" "filters" "timeouts" -}}
-{{- with index $.values $name }}{{ $_ := set $rule $name . }}{{ end -}}
+{{- $backend := dict "name" (include "service.fullname" .root) "port" .port -}}
+{{- $canaryBackend := dict "name" (include "service.canaryName" .root) "port" .port -}}
+{{- $rule := dict "backendRefs" (list $backend) -}}
+{{- range $field := list "matches" "filters" "timeouts" -}}
+  {{- with index $.values $field -}}
+    {{- $_ := set $rule $field . -}}
+  {{- end -}}
 {{- end -}}
 {{- $rules := list $rule -}}
 {{- with .root.Values.canary -}}
-{{- if and .enabled .header -}}
-{{- $matches := list -}}
-{{- range $.values.matches | default (list dict) -}}
-{{- $headers := append (.headers | default list) $.root.Values.canary.header -}}
-{{- $matches = append $matches (set (omit . "headers") "headers" $headers) -}}
-{{- end -}}
-{{- $own := dict "backendRefs" (list $second) "matches" $matches -}}
-{{- $rules = prepend $rules (merge $own $rule) -}}
-{{- end -}}
 {{- if .enabled -}}
-{{- $weighted := list (set $first "weight" (sub 100 .weight)) (set (omit $second) "weight" (int64 .weight)) -}}
-{{- $_ := set $rule "backendRefs" $weighted -}}
+  {{- $header := .header -}}
+  {{- if $header -}}
+    {{- $matches := list -}}
+    {{- /* A rule without matches accepts every request. */ -}}
+    {{- range $match := $.values.matches | default (list dict) -}}
+      {{- $headers := append ($match.headers | default list) $header -}}
+      {{- $matches = append $matches (set (omit $match "headers") "headers" $headers) -}}
+    {{- end -}}
+    {{- $canaryRule := dict "backendRefs" (list $canaryBackend) "matches" $matches -}}
+    {{- $rules = prepend $rules (merge $canaryRule $rule) -}}
+  {{- end -}}
+  {{- $_ := set $backend "weight" (sub 100 .weight) -}}
+  {{- $weighted := merge (dict "weight" (int64 .weight)) $canaryBackend -}}
+  {{- $_ := set $rule "backendRefs" (list $backend $weighted) -}}
 {{- end -}}
 {{- end -}}
 parentRefs:
@@ -239,12 +296,15 @@ rules:
 {{- define "service.endpoint" -}}
 {{- $endpoint := dict "port" "http" "path" "/metrics" "interval" .values.interval -}}
 {{- if .root.Values.tls.existingSecret -}}
-{{- $_ := merge $endpoint (dict "scheme" "https" "tlsConfig" (dict "serverName" (include "service.serverName" .root))) -}}
+  {{- $_ := set $endpoint "scheme" "https" -}}
+  {{- $tlsConfig := dict "serverName" (include "service.serverName" .root) -}}
+  {{- $_ := set $endpoint "tlsConfig" $tlsConfig -}}
 {{- end -}}
-{{- toYaml (list (mergeOverwrite $endpoint (.values.endpoint | default dict))) -}}
+{{- $endpoint = mergeOverwrite $endpoint (.values.endpoint | default dict) -}}
+{{- toYaml (list $endpoint) -}}
 {{- end -}}
 
-{{/* Label matchers for the metrics of this release. Both monitors use the Service's name as job. */}}
+{{/* Label matchers for the release's metrics. Both monitors use the Service's name as job. */}}
 {{- define "service.series" -}}
 {{- printf "job=%q, namespace=%q" (include "service.fullname" .) .Release.Namespace -}}
 {{- end -}}
