@@ -1,5 +1,6 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: docs clean-template new values prose slow optimizations fuzz chaos bench matrix audit example-locks
+.PHONY: docs clean-template new values prose slow optimizations fuzz chaos bench matrix audit
+.PHONY: example-locks
 
 # The tests start hundreds of processes that import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
@@ -9,9 +10,12 @@ PYTEST_OPTIONS = --numprocesses auto --dist loadfile --no-loadscope-reorder
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 test slow: export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $(CORES) \* 3)
 check: export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $(CORES) \* 3 / 2)
-# `make check` runs tests that do not start gunicorn or generate data. A project runs all of its tests.
-FAST_TESTS = $(addprefix tests/service/,conformance protocol codecs config inference rest grpc_service ui) \
-  $(patsubst %,--ignore=tests/service/protocol/test_%.py,properties roundtrip roundtrip_frames) \
+# `make check` runs tests that do not start gunicorn or generate data. A project runs all of its
+# tests.
+FAST_PACKAGES = conformance protocol codecs config inference rest grpc_service ui
+GENERATED_DATA_TESTS = properties roundtrip roundtrip_frames
+FAST_TESTS = $(FAST_PACKAGES:%=tests/service/%) \
+  $(GENERATED_DATA_TESTS:%=--ignore=tests/service/protocol/test_%.py) \
   tests/template/test_dependencies.py
 
 $(VENV)/.docs: setup.cfg | $(VENV)/.serve
@@ -21,11 +25,14 @@ $(VENV)/.docs: setup.cfg | $(VENV)/.serve
 
 $(VENV)/.dev: $(VENV)/.docs $(VENV)/.conformance
 
-$(VENV)/.conformance: conformance/setup.py conformance/pyproject.toml $(wildcard protos/*.proto) | $(VENV)/.serve
+CONFORMANCE_SOURCES = conformance/setup.py conformance/pyproject.toml $(wildcard protos/*.proto)
+
+$(VENV)/.conformance: $(CONFORMANCE_SOURCES) | $(VENV)/.serve
 	@$(INSTALL) --editable ./conformance
 	@touch $@
 
-# A fresh environment shows all warnings again, and reads the code again.
+# A fresh environment shows all warnings again, and reads the code again. A test reads the options
+# from this line.
 docs: $(VENV)/.docs  ## build the documentation site in docs/_build
 	$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --keep-going --conf-dir docs . docs/_build $(ARGS)
 	@echo "Open docs/_build/index.html"
@@ -44,13 +51,14 @@ values:  ## write the table of the chart's values into its README
 prose: $(VENV)/.dev  ## list wording to reconsider; ARGS=FILE selects files
 	@$(BIN)/python -m dev.prose $(ARGS)
 
-VERSIONED += $(foreach each,$(VERSIONED:app/%=%),{{cookiecutter.project_slug}}/$(each)) CITATION.cff
+VERSIONED += $(foreach file,$(VERSIONED:app/%=%),{{cookiecutter.project_slug}}/$(file)) CITATION.cff
 
 lock: example-locks
 
 example-locks: $(VENV)/.lock
-	@for each in examples/*/requirements.txt; do \
-	  $(LOCK) $(ARGS) setup.cfg $$each --output-file $$(dirname $$each)/lock.txt || exit; \
+	@for requirements in examples/*/requirements.txt; do \
+	  lock=$$(dirname $$requirements)/lock.txt; \
+	  $(LOCK) $(ARGS) setup.cfg $$requirements --output-file $$lock || exit; \
 	done
 
 $(VENV)/.dev: $(wildcard examples/*/requirements.txt)
