@@ -31,6 +31,7 @@ export function callsOf(tensors, model) {
   };
 }
 
+/** Return a curl command with the same body as the request of the page. */
 function curlCommand(tensors, model, root) {
   let command = "curl ";
   if (model.certificates) command += "--cert CLIENT.crt --key CLIENT.key ";
@@ -39,6 +40,7 @@ function curlCommand(tensors, model, root) {
   return withBody(command, requestBody(tensors), { standardInput: "@-" });
 }
 
+/** Return a grpcurl command, or a comment that says why there is none. */
 function grpcurlCommand(tensors, model) {
   const names = tensors.map((tensor) => tensor.name);
   const untypedInput = model.inputs.find((input) => !input.contents && names.includes(input.name));
@@ -95,6 +97,7 @@ function quoteArgument(text) {
   return `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
+/** Return code for Python's tritonclient, or a comment that says why there is none. */
 function pythonCode(tensors, model, root) {
   if (tensors.some(hasMissingText)) return ONLY_JSON;
 
@@ -134,6 +137,7 @@ function pythonTuple(tensor) {
   return `    (${name}, "${tensor.datatype}", [${shape}], [${data.join(", ")}]),`;
 }
 
+/** Return an element as a Python expression. */
 function pythonElement(element, { raw }) {
   if (raw) return `b64decode(${element})`;
   return PYTHON_LITERALS[element] ?? element;

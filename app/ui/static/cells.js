@@ -29,6 +29,7 @@ export function readRows(text, isNumeric) {
   return rows.filter((row) => !isBlank(row));
 }
 
+/** Split text into rows of cells, including blank rows. */
 function splitRows(text, isNumeric) {
   const delimiter = findDelimiter(text, isNumeric);
   if (delimiter) return splitAt(delimiter, text);
@@ -71,6 +72,7 @@ function splitAt(delimiter, text) {
   return rows;
 }
 
+/** Return the cell with this content, which may be in quotes. */
 function cellOf(content) {
   if (!content.startsWith('"')) return { text: content, isQuoted: false };
   if (!QUOTED.test(content)) {
@@ -80,6 +82,7 @@ function cellOf(content) {
   return { text: content.slice(1, -1).replaceAll('""', '"'), isQuoted: true };
 }
 
+/** Return true for the row of an empty line. */
 function isBlank(row) {
   const [cell] = row;
   return row.length === 1 && cell.text === "" && !cell.isQuoted;

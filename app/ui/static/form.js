@@ -99,6 +99,7 @@ function readHeader(cells, inputs) {
   });
 }
 
+/** Throw an Error that names the first row with another number of cells. */
 function checkTableRows(rows, columnCount) {
   const index = rows.findIndex((row) => row.length !== columnCount);
   if (index === -1) return;
@@ -106,6 +107,7 @@ function checkTableRows(rows, columnCount) {
   throw new Error(`Row ${index + 1} has ${cells}, expected ${columnCount}.`);
 }
 
+/** Return the elements of a column of a table. Empty quotes are an empty text. */
 function readColumn(cells, input) {
   return cells.map(({ text, isQuoted }, row) =>
     elementOf(text, input, { isPresent: isQuoted, place: ` in row ${row + 1}` }),
@@ -138,6 +140,7 @@ function hasGridHeader(rows, datatype) {
   return !rows[0].some((cell) => isValue(cell.text, datatype));
 }
 
+/** Return the elements of a row. `index` does not count a header. */
 function readGridRow(row, index, input) {
   return row.map(({ text, isQuoted }, column) => {
     const place = ` in row ${index + 1}, column ${column + 1}`;
@@ -145,6 +148,7 @@ function readGridRow(row, index, input) {
   });
 }
 
+/** Return each line as the JSON text of a string, without empty lines at the end. */
 function readLines(text) {
   const lines = text.replace(/\n+$/, "");
   if (lines === "") return [];
@@ -213,6 +217,7 @@ function declaredRowLength({ shape }) {
   return hasRows ? shape.at(-1) : null;
 }
 
+/** Throw an Error that names the first list of a level whose length is not `size`. */
 function checkLengths(lists, size, { input, isInnermost }) {
   const index = lists.findIndex((list) => list.length !== size);
   if (index === -1) return;

@@ -102,6 +102,7 @@ function errorMessageOf(text) {
   }
 }
 
+/** Show the time and the id of an answered request. */
 function showStatus({ milliseconds, requestId }) {
   const id = document.createElement("code");
   id.textContent = requestId;

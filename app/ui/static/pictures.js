@@ -19,6 +19,7 @@ export function imageOf(base64, label) {
   return image;
 }
 
+/** Return the type of a base64 image, or undefined. */
 function typeOf(base64) {
   const signature = Object.keys(TYPES).find((start) => base64?.startsWith(start));
   return TYPES[signature];
@@ -58,6 +59,7 @@ export function showPictures(form, model) {
   }
 }
 
+/** Return previews of the first files, or the images of the example if there are no files. */
 function picturesOf(files, example) {
   if (files.length) return files.slice(0, MAX_PREVIEWS).map(previewOf);
   const images = example.filter(isImage);

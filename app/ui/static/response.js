@@ -57,6 +57,7 @@ function columnOf(output, declared) {
   return { ...column, kind: kindOf(column, declared) };
 }
 
+/** Return the kind of a column, as listed above. */
 function kindOf({ datatype, data, rowCount, rowShape }, declared) {
   if (datatype === "UINT8" && isPicture(rowShape)) return "pixels";
   if (rowCount === 0) return "values";
@@ -76,6 +77,7 @@ function isPicture(shape) {
   return Math.min(height, width) >= MIN_PICTURE_SIZE && CHANNELS.includes(channels);
 }
 
+/** Return true if each row contains probabilities that sum to 1, up to rounding. */
 function rowsSumToOne(data, rowSize) {
   for (let start = 0; start < data.length; start += rowSize) {
     const row = data.slice(start, start + rowSize);
@@ -117,6 +119,7 @@ function multiRowTable(columns, rowCount) {
   return scrollable("Rows", table);
 }
 
+/** Return a row of an HTML table with a header cell. */
 function lineOf(title, contents) {
   const header = make("th", { scope: "row" }, title);
   const cells = contents.map((content) => make("td", {}, content));
@@ -146,6 +149,7 @@ function cellOf(column, row) {
   }
 }
 
+/** Return the first values, separated by commas, and how many there are if some are left out. */
 function textOf(values) {
   const texts = values.slice(0, MAX_VALUES).map((value) => shorten(String(value), MAX_TEXT));
   let text = texts.join(", ");
@@ -161,6 +165,7 @@ function unbroken(word) {
   return /[-/?]/.test(word) ? make("span", {}, word) : word;
 }
 
+/** Return the probability and the index of the most likely class. */
 function mostLikelyClass(values) {
   const index = values.indexOf(Math.max(...values));
   return `${percentOf(values[index])} ${index}`;
@@ -184,6 +189,7 @@ function barsOf(values) {
   return make("ul", { className: "bars" }, ...items);
 }
 
+/** Return the bar of a class. `value` is its probability. */
 function barOf(value, index, isHighest) {
   const bar = make("span", { className: "bar" });
   bar.style.setProperty("--share", value);
@@ -203,12 +209,14 @@ function percentOf(value) {
   return `${(value * 100).toFixed(1)} %`;
 }
 
+/** Return the text of the response, which opens with a click. */
 function jsonOf(text) {
   const properties = { tabIndex: 0, ariaLabel: "Response as JSON" };
   const json = make("pre", properties, shorten(text, MAX_JSON));
   return make("details", {}, make("summary", {}, "JSON"), json);
 }
 
+/** Return at most `length` characters, and how many there are if some are left out. */
 function shorten(text, length) {
   if (text.length <= length) return text;
   return `${text.slice(0, length)} … ${text.length} characters in total`;

@@ -29,6 +29,7 @@ function restart() {
   update();
 }
 
+/** Take a sample, and show the traffic since the last one. */
 async function update() {
   const response = await fetch("metrics").catch(() => null);
   if (!response?.ok) {
