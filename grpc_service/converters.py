@@ -242,7 +242,7 @@ def write_request(request: InferenceRequest, raw: bool = True) -> bytes:
     A tensor of FP16 or BF16 makes the whole message raw. Raise InvalidInput if protobuf cannot
     represent a value.
     """
-    requested_outputs = ModelInferRequest()
+    requested_outputs = ModelInferRequest()  # a part of the message, with only this field
     try:
         for output in request.outputs:
             message = requested_outputs.outputs.add(name=output.name)

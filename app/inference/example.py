@@ -88,14 +88,15 @@ def make_input(tensor: MetadataTensor, values: Any) -> RequestInput:
 
 
 def _none_to_nan(values: Any) -> Any:
-    """Return an array of floats if `values` contain None.
+    """Return an array of floats, with NaN for None, if `values` contain None.
 
-    Return values that are not numbers unchanged.
+    Return other values unchanged, even if they are not numbers: RequestInput reports those.
     """
-    with suppress(InvalidInput, TypeError, ValueError):  # RequestInput reports invalid values
+    with suppress(InvalidInput, TypeError, ValueError):
         array = plain_array(values)
-        if array.dtype.kind == "O":
-            return array.astype(np.float64)
+        contains_none = array.dtype == object  # NumPy has no number for it
+        if contains_none:
+            return array.astype(np.float64)  # this converts None to NaN
     return values
 
 

@@ -177,6 +177,7 @@ class InferencePipeline:
         if not ignored:
             return
         self._has_warned_of_parameters = True
+        # Unknown names are text of the client, which the log must not contain.
         names = ", ".join(sorted(ignored & TRITON_PARAMETERS)) or "unknown name"
         remedy = "To read parameters, add a RequestContext to predict()"
         logger.warning(

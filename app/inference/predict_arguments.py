@@ -283,13 +283,13 @@ class CustomTypeBinder:
         inputs: dict[str, RequestInput],
         calls: Sequence[Call],
     ) -> dict[str, Any]:
-        content_type = self._codec_name(request)
-        columns = []
+        # The codec gets the inputs in the order of METADATA, with the declared content types.
+        ordered_inputs = []
         for tensor in self._metadata.inputs:
             if tensor.name in inputs:
-                columns.append(apply_declared_content_type(inputs[tensor.name], tensor))
-        decoded_inputs = InferenceRequest(columns, parameters=request.parameters)
-        value = decode_request(decoded_inputs, content_type)
+                ordered_inputs.append(apply_declared_content_type(inputs[tensor.name], tensor))
+        ordered_request = InferenceRequest(ordered_inputs, parameters=request.parameters)
+        value = decode_request(ordered_request, self._codec_name(request))
         if not isinstance(value, self._value_class):
             raise _wrong_type_error(value, self._value_class.__name__)
         return {self._parameter: value}

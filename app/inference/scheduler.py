@@ -226,10 +226,11 @@ class Scheduler:
         self._batch_limits = batch_limits
         self._lock = threading.Lock()
         self._free_slots = concurrency
-        self._waiting = 0
+        self._waiting = 0  # requests
         self._queue: deque[Group] = deque()
-        self._open_groups: dict[Hashable, Group] = {}  # by key
-        self._average_seconds = 0.0  # of predict()
+        # Groups that requests with the same key can join.
+        self._open_groups: dict[Hashable, Group] = {}
+        self._average_seconds = 0.0  # duration of predict()
 
     @property
     def waiting(self) -> int:

@@ -24,7 +24,8 @@ class TimeLimit:
     def __init__(self, seconds: float):
         self.seconds = seconds
         self.has_stuck_call = False
-        # Without a limit: the slots of the scheduler limit the calls that are not stuck.
+        # The pool has no maximum size. The scheduler limits the number of calls, and a call that
+        # takes too long keeps its thread although the scheduler has given its slot to another one.
         self._pool = ThreadPoolExecutor(sys.maxsize, "predict")
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:

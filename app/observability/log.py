@@ -162,14 +162,17 @@ class LogHandler(QueueHandler):
         self._thread.start()
 
     def prepare(self, record: logging.LogRecord) -> str:
+        """Return the record as text. If this fails, return a record about the failure.
+
+        It fails if the arguments do not match the format string, or if str() of one fails.
+        """
         try:
             return self.format(record) + "\n"
-        # Wrong arguments for the format string, or an object whose str() fails.
         except Exception as error:
             place = f"{record.pathname}:{record.lineno}"
             problem = f"Cannot write a record of {place}: {type(error).__name__}"
-            plain = {"name": record.name, "levelname": record.levelname, "msg": problem}
-            return self.format(logging.makeLogRecord(plain)) + "\n"
+            attributes = {"name": record.name, "levelname": record.levelname, "msg": problem}
+            return self.format(logging.makeLogRecord(attributes)) + "\n"
 
     def enqueue(self, lines: str) -> None:  # type: ignore[override]
         """Queue complete lines for the writer thread. Without this thread, write them."""

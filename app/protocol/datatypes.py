@@ -343,7 +343,7 @@ def bytes_array(data: Any) -> np.ndarray:
     array = text_array(data)
     elements = array.ravel().tolist()
     encoded_elements = as_bytes(elements)
-    if encoded_elements is elements:
+    if encoded_elements is elements:  # there was no str
         return array
     return object_array(encoded_elements).reshape(array.shape)
 

@@ -40,7 +40,8 @@ class CallMiddleware:
         call = RestCall(environ)
         environ[CALL_KEY] = call
         current_calls.set((call,))
-        content_length: int | None = None  # of a response that has started
+        # None until the response starts, or if its size is unknown.
+        content_length: int | None = None
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             nonlocal content_length

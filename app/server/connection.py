@@ -100,7 +100,7 @@ class Progress:
         self.moved_bytes = 0
 
     def restart(self) -> None:
-        """Begin a state, or another request in the same state."""
+        """Measure anew from now on: the connection enters a state, or begins another request."""
         self.begun = time.monotonic()
         self.wait_began = self.begun
         self.moved_bytes = 0
@@ -338,12 +338,20 @@ class Connection:
         return True
 
     def _deadline(self, idle_seconds: float) -> float:
+        """Return the time at which the current state is overdue.
+
+        An idle connection waits for `idle_seconds`. In other states, the client must not pause for
+        too long, and must transfer at least MIN_RATE bytes per second on average, after the first
+        TRANSFER_SECONDS.
+        """
         progress = self.progress
         if self.state is IDLE:
             if not idle_seconds:  # without keepalive, only a new connection is idle
                 idle_seconds = TRANSFER_SECONDS
             return progress.wait_began + idle_seconds
 
-        pause = LINGER_SECONDS if self.state is LINGERING else TRANSFER_SECONDS
-        slowest = progress.begun + TRANSFER_SECONDS + progress.moved_bytes / MIN_RATE
-        return min(progress.wait_began + pause, slowest)
+        longest_pause = LINGER_SECONDS if self.state is LINGERING else TRANSFER_SECONDS
+        end_of_pause = progress.wait_began + longest_pause
+        seconds_at_min_rate = progress.moved_bytes / MIN_RATE
+        end_of_transfer = progress.begun + TRANSFER_SECONDS + seconds_at_min_rate
+        return min(end_of_pause, end_of_transfer)

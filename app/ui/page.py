@@ -80,13 +80,16 @@ def _page_context(service: Service) -> dict[str, Any]:
     values = {name: tensor["data"] for name, tensor in example.items()}
     fields = create_fields(metadata.inputs, example)
     row_count = max(map(len, values.values()), default=0)
+    # A form with a cell for each value of one row is better than a table, if they are few.
+    has_few_cells = len(fields) <= MAX_CELLS
+    has_one_row = row_count <= 1
     return {
         "model": metadata,
         "state": STATES[service.model.state],
         "service": f"{SERVICE_NAME} {__version__}",
         "fields": fields,
         "is_table": is_table(metadata.inputs),
-        "by_row": len(fields) <= MAX_CELLS and row_count <= 1,
+        "by_row": has_few_cells and has_one_row,
         "csv": to_csv(metadata.inputs, values),
         "script": _script_data(service, fields, values),
     }
@@ -119,7 +122,11 @@ def _script_data(
 
 
 def _input_data(field: Field, values: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Return an input for the scripts. Its example is only needed if the user selects no file."""
+    """Return the declaration of an input for the scripts.
+
+    A field for files cannot contain the example, as the others do. So the scripts need it: they
+    send it if the user selects no file.
+    """
     tensor = field.tensor
     example = []
     if field.kind is FieldKind.FILE:

@@ -32,7 +32,8 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         text = f"{details.method}\n{text_of(details.method, request)}"
         self.last.record_request(text.strip())
         call = continuation(details, request)
-        if call.done():
+        is_blocking = call.done()  # a blocking call has ended when grpcio returns it
+        if is_blocking:
             self.record_error(call)
         return call
 

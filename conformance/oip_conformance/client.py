@@ -220,7 +220,7 @@ class RawConnection:
         response = http.client.HTTPResponse(FileSocket(self.file))  # type: ignore[arg-type]
         response.begin()
         reply = read_reply(response)
-        self.pending = b""
+        self.pending = b""  # the bytes of requests without a response
         self.last.record_reply(reply)
         return reply
 

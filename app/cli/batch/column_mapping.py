@@ -40,13 +40,14 @@ class ColumnMapping:
     def __init__(self, head: pa.Table, model: ModelMetadata, chosen: Sequence[str]):
         candidates = _find_candidates(head, chosen)
         columns = {tensor.name: _columns_by_name(tensor, candidates) for tensor in model.inputs}
-        if not any(columns.values()):
-            if len(model.inputs) == 1:
-                only_input = model.inputs[0]
-                columns[only_input.name] = _columns_of_only_input(head, only_input, candidates)
-            elif len(chosen) == len(model.inputs):
-                for tensor, column in zip(model.inputs, chosen, strict=True):
-                    columns[tensor.name] = [column]
+        has_named_columns = any(columns.values())
+        if not has_named_columns and len(model.inputs) == 1:
+            only_input = model.inputs[0]
+            columns[only_input.name] = _columns_of_only_input(head, only_input, candidates)
+        elif not has_named_columns and len(chosen) == len(model.inputs):
+            for tensor, column in zip(model.inputs, chosen, strict=True):
+                columns[tensor.name] = [column]
+
         for tensor in model.required_inputs:
             if not columns[tensor.name]:
                 raise Failure(
