@@ -1,4 +1,7 @@
-"""The part of the setup that needs code: an installation compiles protos/ to the descriptor that grpc_service reads."""
+"""The part of the setup that needs code.
+
+An installation compiles protos/ to the descriptor that grpc_service reads.
+"""
 
 from pathlib import Path
 

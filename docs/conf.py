@@ -1,6 +1,7 @@
 """The documentation site. `make docs` builds it from the pages of the whole repository.
 
-The source directory is the root of the repository. So a link between two pages is the same on the site and in git.
+The source directory is the root of the repository. So a link between two pages is the same on the
+site and in git.
 """
 
 import sys
@@ -49,7 +50,8 @@ highlight_language = "text"
 
 # Docstrings have code in single backticks.
 default_role = "literal"
-# Without this, the default `os.environ` would show the environment of the build, which may contain secrets.
+# Without this, the default `os.environ` would show the environment of the build, which may contain
+# secrets.
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 maximum_signature_line_length = 90

@@ -15,6 +15,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def collect_garbage() -> Iterator[None]:
-    """Collect the garbage of each file, so that an unclosed socket fails a test of the file that left it."""
+    """Collect the garbage of each file.
+
+    An unclosed socket then fails a test of the file that left it.
+    """
     yield
     gc.collect()

@@ -1,8 +1,9 @@
-"""Run the conformance suite against this service, with each optimization disabled in turn and with gunicorn's own worker.
+"""Run the conformance suite with each optimization disabled in turn, and with gunicorn's own worker.
 
     python -m tests.optimizations [NAME ...]
 
-By default, all variants run. The exit status is 1 if a case failed in a variant with this service's worker.
+By default, all variants run. The exit status is 1 if a case failed in a variant with this service's
+worker.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MAY_FAIL = ("worker", "gthread")
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(VARIANTS)))
 def main(names: tuple[str, ...]) -> None:
-    """Test the service against the rules with each optimization disabled in turn. NAME selects variants.
+    """Test the rules with each optimization disabled in turn. NAME selects variants.
 
     In the variant `none`, all optimizations are enabled. `gthread` uses the worker of gunicorn.
     """
@@ -49,7 +50,10 @@ def main(names: tuple[str, ...]) -> None:
 
 
 def run(environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Run the conformance suite against the service with these environment variables, and return the cases."""
+    """Run the conformance suite against the service with these environment variables.
+
+    Return the cases.
+    """
     http, grpc = free_ports(2)
     settings = {
         "HOST": "127.0.0.1",
