@@ -1,4 +1,4 @@
-"""Run the conformance suite with each optimization disabled in turn, and with gunicorn's own worker.
+"""Run the conformance suite without each optimization in turn, and with gunicorn's own worker.
 
     python -m tests.optimizations [NAME ...]
 
