@@ -299,7 +299,7 @@ def _list_to_column(values: list[Any], content_type: str | None) -> pd.Series | 
 
 
 def _other_to_column(values: Any, content_type: str | None) -> pd.Series | ExtensionArray:
-    """Return the column of texts, or of what a codec of the project returns, such as a Series."""
+    """Return the column of texts, or of another value of a project's codec, such as a Series."""
     import pandas as pd
 
     if content_type == StringCodec.ContentType:

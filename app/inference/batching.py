@@ -41,17 +41,16 @@ def batch_key(request: InferenceRequest) -> Hashable | None:
     ask for the same outputs, and have the same parameters, except those for the transport.
     """
     row_counts = set()
+    inputs = []
     for tensor in request.inputs:
         if tensor.data.ndim == 0:  # a scalar has no rows
             return None
         row_counts.add(len(tensor.data))
+        parameters = _parameter_key(tensor.parameters)
+        inputs.append((tensor.name, tensor.datatype, tensor.data.shape[1:], parameters))
     if len(row_counts) != 1 or 0 in row_counts:
         return None
 
-    inputs = []
-    for tensor in request.inputs:
-        parameters = _parameter_key(tensor.parameters)
-        inputs.append((tensor.name, tensor.datatype, tensor.data.shape[1:], parameters))
     outputs = []
     for output in request.outputs:
         outputs.append((output.name, _parameter_key(output.parameters)))

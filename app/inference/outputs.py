@@ -122,9 +122,9 @@ def match_outputs(
 def _mismatch_error(
     error_class: type[InferenceError], problem: str, error: InferenceError
 ) -> InferenceError:
-    """Return an error that says for which reason an output cannot be encoded.
+    """Return the error for an output that cannot be encoded. `error` is the reason.
 
-    `error` is that reason. The subject of the new error is the output, not a part of it.
+    The subject of the new error is the output, not a part of it.
     """
     problem = f"{problem}: {error.reason()}"
     if error.got is None:

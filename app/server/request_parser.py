@@ -45,6 +45,7 @@ PARSE_BYTES = 2**12
 # Limit for the head, chunk headers and trailer fields together, in addition to a quarter of the
 # body size.
 MAX_HEAD_BYTES = 2**16
+# Of a header field: the separator and the end of the line.
 FIELD_OVERHEAD_BYTES = len(": \r\n")
 # Head that prepares llhttp for a chunked body. See RequestParser._ignore_upgrade().
 CHUNKED_HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -23,7 +23,6 @@ import grpc
 
 from oip_conformance.wires import Grpc
 
-READY_SECONDS = 180
 STOP_SECONDS = 180
 WAIT_SECONDS = 180
 
@@ -205,7 +204,7 @@ def started(
     folder: Path,
     environment: dict[str, Any],
     is_ready: Callable[[Running], bool] = Running.ready,
-    ready_seconds: float = READY_SECONDS,
+    ready_seconds: float = WAIT_SECONDS,
 ) -> Iterator[Running]:
     """Run `command` in `folder`, and yield its service when it is ready.
 

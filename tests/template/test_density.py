@@ -67,10 +67,15 @@ def construct_of(node: ast.AST) -> str | None:
         return "comprehensions"
     if isinstance(node, ast.Lambda):
         return "lambdas"
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-        is_unpacked = any(isinstance(target, ast.Tuple) for target in node.targets)
-        return "assignments of several values" if is_unpacked else None
+    if isinstance(node, ast.Assign) and unpacks_tuple(node):
+        return "assignments of several values"
     return None
+
+
+def unpacks_tuple(node: ast.Assign) -> bool:
+    """Return True for `a, b = x, y`."""
+    has_values = isinstance(node.value, ast.Tuple)
+    return has_values and any(isinstance(target, ast.Tuple) for target in node.targets)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
