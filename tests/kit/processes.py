@@ -161,7 +161,7 @@ def gunicorn(
     is_ready: Callable[[Running], bool] | None = None,
     **environment: Any,
 ) -> Iterator[Running]:
-    """Run the service in `folder`, and yield it when all workers are ready.
+    """Run the service in `folder`, and yield it when all workers have logged that they are ready.
 
     `environment` has settings such as WORKERS=2. By default, there is one worker. The service gets
     SIGTERM at the end, stops without a drain, and must exit with status 0.
@@ -170,11 +170,8 @@ def gunicorn(
     worker_count = int(settings["WORKERS"] or 1)  # an empty variable counts as unset
 
     def are_workers_ready(running: Running) -> bool:
-        if not running.ready():
-            return False
-        if worker_count == 1:  # the worker that has responded
-            return True
-        return running.workers_ready() == worker_count
+        # A probe can succeed a moment before the log message, which tests count.
+        return running.ready() and running.ready_count() >= worker_count
 
     if is_ready is None:
         is_ready = are_workers_ready

@@ -16,7 +16,7 @@ import pytest
 from app import create_app
 from tests.kit import models
 from tests.kit.log_lines import FORMATS, INFER, ROOT, Client, parse
-from tests.kit.processes import gunicorn, wait_for
+from tests.kit.processes import Running, gunicorn, wait_for
 from tests.service.apps import FORGED
 
 BOTH = ["rest", "grpc"]
@@ -111,7 +111,11 @@ def run(request: pytest.FixtureRequest) -> Run:
 def client() -> Iterator[Client]:
     with (
         gunicorn(
-            ROOT, "tests.service.apps:logging_echo()", LOG_LEVEL="WARNING", LOG_FORMAT="json"
+            ROOT,
+            "tests.service.apps:logging_echo()",
+            is_ready=Running.ready,  # the log message that a worker is ready is below WARNING
+            LOG_LEVEL="WARNING",
+            LOG_FORMAT="json",
         ) as service,
         grpc.insecure_channel(service.grpc_address) as channel,
     ):

@@ -38,7 +38,7 @@ def service(folder: Path) -> Iterator[Running]:
         "WORKERS": "",
     }
     with gunicorn(
-        ROOT, APP, is_ready=lambda running: running.workers_ready() == 2, **settings
+        ROOT, APP, is_ready=lambda running: running.ready_count() == 2, **settings
     ) as running:
         yield running
 
