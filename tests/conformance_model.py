@@ -35,16 +35,22 @@ TENSORS = [
     ("pairs", "FP32", [-1, 2]),
     ("column", "INT32", [-1, 1]),
 ]
+
+INPUTS = [
+    MetadataTensor("fail_in", "BYTES", [-1]),
+    MetadataTensor("delay_in", "FP32", [-1]),
+]
+OUTPUTS = []
+for name, datatype, shape in TENSORS:
+    INPUTS.append(MetadataTensor(f"{name}_in", datatype, shape))
+    OUTPUTS.append(MetadataTensor(f"{name}_out", datatype, shape))
+
 METADATA = ModelMetadata(
     name="conformance",
     version="1",
     platform="echo",
-    inputs=[
-        *[MetadataTensor(f"{name}_in", datatype, shape) for name, datatype, shape in TENSORS],
-        MetadataTensor("fail_in", "BYTES", [-1]),
-        MetadataTensor("delay_in", "FP32", [-1]),
-    ],
-    outputs=[MetadataTensor(f"{name}_out", datatype, shape) for name, datatype, shape in TENSORS],
+    inputs=INPUTS,
+    outputs=OUTPUTS,
     properties={"framework": "numpy"},
 )
 
