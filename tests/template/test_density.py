@@ -48,15 +48,11 @@ class DataFolder(ast.NodeTransformer):
     Decorators of tests are tables of parameters, and those of commands are tables of options.
     """
 
-    def fold(self, node: ast.AST) -> ast.AST:
-        if is_data(node):
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.List | ast.Set | ast.Dict) and is_data(node):
             return ast.Constant(None)
-        return self.generic_visit(node)
-
-    visit_List = visit_Set = visit_Dict = fold
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.decorator_list = []
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []
         return self.generic_visit(node)
 
 
