@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from app.config.environment import log_environment
 from app.config.resources import configure_malloc, freeze_objects, limit_library_threads
@@ -23,6 +23,23 @@ if TYPE_CHECKING:
     from grpc_service.server import Server
 
 logger = logging.getLogger("grpc_service")
+
+
+class Loaded(NamedTuple):
+    """Event: the model is ready."""
+
+
+class LoadFailure(NamedTuple):
+    """Event: load() or the warm-up has raised an exception."""
+
+    problem: str
+    error: BaseException
+
+
+class Stop(NamedTuple):
+    """Event: the process has received SIGTERM or SIGINT."""
+
+    signal_number: int
 
 
 def main() -> None:
@@ -59,36 +76,38 @@ def serve(service: Service, server: Server) -> None:
     """
     settings = service.settings
     server.start()
-    # What the load thread and the signal handlers report: None when the model is ready, an
-    # exception if it failed to load, or the number of a signal.
-    events: SimpleQueue[int | BaseException | None] = SimpleQueue()
+    events: SimpleQueue[Loaded | LoadFailure | Stop] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: events.put(received))
+        signal.signal(number, lambda received, _: events.put(Stop(received)))
     signal.signal(signal.SIGHUP, _ignore_signal)
 
     def load() -> None:
+        problem = "load() failed"
         try:
-            service.load()
+            service.model.load()
+            problem = "Warm-up failed"
+            service.model.warm_up()
             freeze_objects()
             service.start_health_check(server.report_ready)
-            events.put(None)
         except BaseException as error:
-            events.put(error)
+            events.put(LoadFailure(problem, error))
+        else:
+            events.put(Loaded())
 
     threading.Thread(target=load, daemon=True).start()
     event = events.get()
-    if isinstance(event, BaseException):
-        is_loading = service.model.load_seconds == 0.0
-        exit_with_error(event, "load() failed" if is_loading else "Warm-up failed", 3)
-    if event is None:
+    if isinstance(event, LoadFailure):
+        exit_with_error(event.error, event.problem, 3)
+    if isinstance(event, Loaded):
         server.report_ready(service.is_ready)
         name = service.info.metadata.name
         logger.info("%s is ready on %s", name, settings.address(settings.grpc_port))
         event = events.get()
 
+    # From here on, `event` is a Stop, which can also come before the end of load().
     service.model.stop()
     server.report_stopping()
-    if event == signal.SIGTERM and service.model.accepts_requests:
+    if event == Stop(signal.SIGTERM) and service.model.accepts_requests:
         time.sleep(settings.shutdown_delay_seconds)
     server.close(settings.shutdown_timeout_seconds)
 

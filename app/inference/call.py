@@ -255,10 +255,12 @@ class Call:
         self.deadline = deadline
 
     def end(self) -> None:
-        """Record the end of the call, and release the client's connection."""
+        """Record the end of the call."""
+        # The observers keep the call for a while, but not the client's connection.
         self._transport = None
         timings = self.timings
         timings.ended = monotonic()
+        # Its last stage is the encoding of the response, which a failed call does not have.
         if self.outcome.error_class is None:
             timings.encoded = timings.ended
 

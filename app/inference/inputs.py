@@ -55,23 +55,28 @@ def _missing_input(
 
 
 def _match_input(tensor: RequestInput, declared: MetadataTensor) -> RequestInput:
-    """Return the input in its declared rank, with the declared missing value (C13)."""
+    """Return the input in its declared rank, with the declared missing value (C13).
+
+    Raise InvalidInput if its datatype or its shape does not match.
+    """
     if tensor.datatype != declared.datatype:
-        error = InvalidInput(subject="datatype", expected=declared.datatype, got=tensor.datatype)
-        raise error.about("input", tensor.name, is_declared=True)
+        raise _mismatch(tensor, "datatype", declared.datatype, tensor.datatype)
     array = match_rank(tensor.data, declared.shape)
     if not matches_shape(array.shape, declared.shape):
-        error = InvalidInput(
-            subject="shape",
-            expected=format_shape(declared.shape),
-            got=format_shape(tensor.shape),
-        )
-        raise error.about("input", tensor.name, is_declared=True)
+        expected = format_shape(declared.shape)
+        raise _mismatch(tensor, "shape", expected, format_shape(tensor.shape))
 
-    if array is not tensor.data:  # predict() can take the request itself, which keeps its rank
+    has_other_rank = array is not tensor.data
+    if has_other_rank:
+        # Another object, because predict() can take the request itself, which keeps its rank.
         tensor = RequestInput.of(tensor.name, tensor.datatype, array, tensor.parameters)
     tensor.missing = declared.missing
     return tensor
+
+
+def _mismatch(tensor: RequestInput, subject: str, expected: str, got: str) -> InvalidInput:
+    error = InvalidInput(subject=subject, expected=expected, got=got)
+    return error.about("input", tensor.name, is_declared=True)
 
 
 def match_rank(array: np.ndarray, declared: Sequence[int]) -> np.ndarray:

@@ -197,12 +197,14 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
 def _has_no_rows(value: Any, tensor: MetadataTensor) -> bool:
     """Return True for an empty list, if the first dimension is the number of rows.
 
-    The list does not say how large the other dimensions are. A codec of the project encodes empty
-    lists itself.
+    The list does not say how large the other dimensions are. Codecs of app/custom.py are not
+    concerned: they encode empty lists themselves.
     """
     is_empty_list = isinstance(value, list) and not value
-    is_shipped = tensor.content_type is None or tensor.content_type in SHIPPED
-    return is_empty_list and is_shipped and tensor.shape[:1] == [-1]
+    has_custom_codec = tensor.content_type not in (None, *SHIPPED)
+    if not is_empty_list or has_custom_codec:
+        return False
+    return bool(tensor.shape) and tensor.shape[0] == -1
 
 
 def _empty_array(tensor: MetadataTensor) -> np.ndarray:

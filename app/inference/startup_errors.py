@@ -120,15 +120,16 @@ def _find_location(error: BaseException) -> str | None:
         if path is not None:
             return f"{path}, line {error.lineno}"
 
-    is_own_error = isinstance(error, OWN_ERRORS)
-    location = None
+    is_raised_by_service = isinstance(error, OWN_ERRORS)
+    innermost = None
     for frame, line in walk_tb(_owner_traceback(error)):
         filename = frame.f_code.co_filename
+        if is_raised_by_service and filename not in OWNER_FILES:
+            continue
         path = project_path(filename)
-        is_candidate = filename in OWNER_FILES or not is_own_error
-        if path is not None and is_candidate:
-            location = f"{path}, line {line}"
-    return location
+        if path is not None:
+            innermost = f"{path}, line {line}"
+    return innermost
 
 
 def project_path(path: str) -> str | None:

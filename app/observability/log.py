@@ -177,16 +177,20 @@ class LogHandler(QueueHandler):
     def enqueue(self, lines: str) -> None:  # type: ignore[override]
         """Queue complete lines for the writer thread. Without this thread, write them."""
         if not self._thread.is_alive():  # as in a forked process
-            _, writable, _ = select.select([], [STDERR], [], FLUSH_SECONDS)
-            if writable:
-                self._send(lines)
-            else:
-                self._drop(lines)
+            self._send_within(FLUSH_SECONDS, lines)
             return
 
         try:
             self.queue.put_nowait(lines)
         except queue.Full:
+            self._drop(lines)
+
+    def _send_within(self, seconds: float, lines: str) -> None:
+        """Write the lines, or drop them if the reader of the log has no room for them in time."""
+        _, writable, _ = select.select([], [STDERR], [], seconds)
+        if writable:
+            self._send(lines)
+        else:
             self._drop(lines)
 
     def flush(self) -> None:
@@ -208,16 +212,26 @@ class LogHandler(QueueHandler):
 
         Block until the reader of the log has room for them.
         """
-        unreported = self._dropped - self._reported
-        if unreported:
-            self._reported += unreported
-            text = f"Dropped {unreported} log lines"
-            record = logging.LogRecord(logger.name, logging.WARNING, "", 0, text, (), None)
-            lines = self.prepare(record) + lines
+        lines = self._message_about_dropped() + lines
         data = lines.encode(errors="backslashreplace")
         with suppress(OSError):  # stderr is closed
             while data:
-                data = data[os.write(STDERR, data) :]
+                size = os.write(STDERR, data)
+                data = data[size:]
+
+    def _message_about_dropped(self) -> str:
+        """Return a line with the number of lines that were dropped since the last one, or ""."""
+        count = self._dropped - self._reported
+        if not count:
+            return ""
+        self._reported += count
+        attributes = {
+            "name": logger.name,
+            "levelno": logging.WARNING,
+            "levelname": "WARNING",
+            "msg": f"Dropped {count} log lines",
+        }
+        return self.prepare(logging.makeLogRecord(attributes))
 
 
 handler = LogHandler()

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -209,10 +208,12 @@ class Metrics:
 
     def _observe_stages(self, labels: tuple[str, str, str], calls: list[Call]) -> None:
         """Record the completed stages. One pass for each stage is faster than one for each call."""
-        columns = zip(*(call.timings.stage_times for call in calls), strict=True)
-        for stage, (begins, ends) in zip(STAGES, pairwise(columns), strict=True):
+        times_of_calls = [call.timings.stage_times for call in calls]
+        for index, stage in enumerate(STAGES):
             durations = []
-            for begin, end in zip(begins, ends, strict=True):
+            for times in times_of_calls:
+                begin = times[index]
+                end = times[index + 1]
                 if begin and end:
                     durations.append(end - begin)
             self.observe_all(self.stages.labels(*labels, stage), durations)

@@ -73,8 +73,8 @@ class Spans:
 
     def _start_span(self, call: Call) -> None:
         """Start the span of a call, as a child of the client's span."""
-        client = {"traceparent": call.trace.traceparent, "tracestate": call.trace.tracestate}
-        parent = TraceContextTextMapPropagator().extract(client)
+        headers = {"traceparent": call.trace.traceparent, "tracestate": call.trace.tracestate}
+        client_context = TraceContextTextMapPropagator().extract(headers)
         attributes = {
             **call.span_attributes(),
             **self._model_attributes,
@@ -82,14 +82,12 @@ class Spans:
         }
         span = self._tracer.start_span(
             call.span_name(),
-            parent,
-            trace.SpanKind.SERVER,
-            attributes,
+            context=client_context,
+            kind=trace.SpanKind.SERVER,
+            attributes=attributes,
             start_time=epoch_ns(call.timings.begun),
         )
-        context = span.get_span_context()
-        ids = f"{context.trace_id:032x}-{context.span_id:016x}"
-        call.enter_span(span, traceparent=f"00-{ids}-{context.trace_flags:02x}")
+        call.enter_span(span, traceparent=traceparent_of(span))
 
     def _end_span(self, call: Call) -> None:
         if call.trace.span is None:  # the call was rejected before predict()
@@ -102,6 +100,14 @@ class Spans:
             span.set_attribute("error.type", call.outcome.status)
             span.set_status(trace.Status(trace.StatusCode.ERROR, call.outcome.error_text or ""))
         span.end(epoch_ns(call.timings.ended))
+
+
+def traceparent_of(span: trace.Span) -> str:
+    """Return the header traceparent for requests that predict() sends within the span."""
+    context = span.get_span_context()
+    trace_id = f"{context.trace_id:032x}"
+    span_id = f"{context.span_id:016x}"
+    return f"00-{trace_id}-{span_id}-{context.trace_flags:02x}"
 
 
 def _create_provider(service_name: str) -> TracerProvider:

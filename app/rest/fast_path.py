@@ -86,23 +86,51 @@ class FastPath:
 
 def has_extensions(app: Flask, paths: Iterable[str]) -> bool:
     """Return True if `app` has anything for `paths` that the fast path would bypass."""
+    return (
+        _has_hooks(app)
+        or _has_signal_receivers()
+        or _has_changed_methods(app)
+        or _has_other_views(app, paths)
+        or bool(app.config.get("TRUSTED_HOSTS"))
+    )
+
+
+def _has_hooks(app: Flask) -> bool:
+    """Return True if functions run before or after each request, except record_route()."""
     hooks = (
         app.url_value_preprocessors,
         app.after_request_funcs,
         app.teardown_request_funcs,
         app.teardown_appcontext_funcs,
     )
-    if any(hooks) or app.before_request_funcs != {None: [record_route]}:
-        return True
-    if any(getattr(signal, "receivers", None) for signal in vars(signals).values()):
-        return True
+    return any(hooks) or app.before_request_funcs != {None: [record_route]}
+
+
+def _has_signal_receivers() -> bool:
+    """Return True if a function receives a signal of Flask, such as request_started."""
+    for value in vars(signals).values():
+        receivers = getattr(value, "receivers", None)  # the module also contains other values
+        if receivers:
+            return True
+    return False
+
+
+def _has_changed_methods(app: Flask) -> bool:
+    """Return True if a subclass or instrumentation replaces a method that dispatches requests."""
     for name in DISPATCH:
         method = getattr(type(app), name)
-        is_instrumented = method.__module__ != "flask.app" or hasattr(method, "__wrapped__")
-        if is_instrumented:
+        is_from_flask = method.__module__ == "flask.app"
+        is_wrapped = hasattr(method, "__wrapped__")
+        if is_wrapped or not is_from_flask:
             return True
+    return False
+
+
+def _has_other_views(app: Flask, paths: Iterable[str]) -> bool:
+    """Return True if a path has another view than infer()."""
     routes = app.url_map.bind("")
-    is_routed = all(routes.match(path, "POST")[0] == ENDPOINT for path in paths)
-    if not is_routed or app.view_functions[ENDPOINT] is not infer:
-        return True
-    return bool(app.config.get("TRUSTED_HOSTS"))
+    for path in paths:
+        endpoint, _ = routes.match(path, "POST")
+        if endpoint != ENDPOINT:
+            return True
+    return app.view_functions[ENDPOINT] is not infer

@@ -68,22 +68,20 @@ class CallMiddleware:
         )
 
     def _record_end(self, call: RestCall, environ: dict[str, Any], transferred_bytes: int) -> None:
-        """Complete the outcome, and pass the call to the observers.
-
-        The infer route has recorded the sizes of its bodies before compression. For other routes,
-        the sizes are those of the transfer.
-        """
+        """Complete the outcome, and pass the call to the observers."""
         outcome = call.outcome
-        if not outcome.response_bytes:
+        # The infer route has recorded the sizes of its bodies before compression. For other routes,
+        # which record none, the sizes are those of the transfer.
+        if outcome.response_bytes == 0:
             outcome.set_response_bytes(transferred_bytes)
-        if not outcome.request_bytes:
-            length = environ.get("CONTENT_LENGTH") or ""
-            if length.isdecimal():
-                outcome.set_request_bytes(int(length))
+        if outcome.request_bytes == 0:
+            outcome.set_request_bytes(_request_length(environ))
+
         if call.is_abandoned():
             outcome.set_status("499")  # as in nginx: the client has closed the connection
-        current_calls.set(())  # the thread also handles other requests
         self._observer_queue.add(call)
+        # Log records of this thread no longer belong to the call.
+        current_calls.set(())
 
 
 class _LazyBody:
@@ -125,6 +123,12 @@ class _LazyBody:
 
 def _internal_error_text(error: BaseException) -> str:
     return f"Internal error: {type(error).__name__}."
+
+
+def _request_length(environ: dict[str, Any]) -> int:
+    """Return the Content-Length of the request, or 0."""
+    length = environ.get("CONTENT_LENGTH") or ""
+    return int(length) if length.isdecimal() else 0
 
 
 def _content_length(headers: list[tuple[str, str]]) -> int | None:

@@ -71,21 +71,28 @@ class WorkerLifecycle:
         )
 
     def start(self) -> None:
-        """Load the model in a thread. If no worker is ready, accept probes immediately."""
+        """Load the model in a thread. If no other process serves, accept probes immediately."""
+        if self.settings.predict_timeout_seconds:
+            # gunicorn sends SIGABRT to a worker without a heartbeat. This logs its stacks.
+            faulthandler.enable()
+        self.service.start_observers(*self._observers())
+        is_upgrade = "GUNICORN_PID" in os.environ  # gunicorn's USR2: old workers serve
+        others_serve = self.shared.has_ready() or is_upgrade
+        if not others_serve:
+            self.open()
+        threading.Thread(target=self.load, name="load", daemon=True).start()
+
+    def _observers(self) -> list[Observer]:
+        """Return what regularly receives the completed calls, in addition to metrics and spans."""
         observers: list[Observer] = [AccessLog(self.settings.log_format)]
         if self.settings.predict_timeout_seconds:
-            faulthandler.enable()  # gunicorn sends SIGABRT to a worker without a heartbeat
             observers.append(self.replace_if_stuck)
         if self.settings.capture_dir:
             # It imports prometheus_client, for which the directory of its files must be set.
             from app.observability.capture import Capture
 
             observers.append(Capture(self.settings))
-        self.service.start_observers(*observers)
-        is_upgrade = "GUNICORN_PID" in os.environ  # gunicorn's USR2: old workers serve
-        if not self.shared.has_ready() and not is_upgrade:
-            self.open()
-        threading.Thread(target=self.load, name="load", daemon=True).start()
+        return observers
 
     def load(self) -> None:
         """Load the model, warm it up and accept connections."""
@@ -131,7 +138,7 @@ class WorkerLifecycle:
     def replace_if_stuck(self, calls: list[Call]) -> None:
         """If a call of predict() is stuck, let the master replace this worker.
 
-        This is an observer, so that it runs regularly. It does not need the calls.
+        This is an observer only to be called regularly: it does not need the calls.
         """
         is_serving = self.shared.state(self.server.age) < STUCK
         if not is_serving or not self.service.pipeline.has_stuck_call:

@@ -108,19 +108,23 @@ def find_port_problem(host: str, ports: dict[str, int]) -> str | None:
     """
     for variable, port in ports.items():
         try:
-            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            socket.create_server(address, family=family).close()
+            _listen_briefly(host, port)
         except OSError as error:
-            subject = f"{variable}={port}"
-            remedy = ""
-            if error.errno == errno.EADDRNOTAVAIL:
-                subject = f"HOST={host}"
-            elif error.errno == errno.EADDRINUSE:
-                remedy = f" Stop the other program or set {variable}."
             # socket.create_server() adds the address in parentheses.
-            problem = str(error.strerror).partition(" (")[0]
-            return f"{subject}: {problem}.{remedy}"
+            reason, _, _ = str(error.strerror).partition(" (")
+            if error.errno == errno.EADDRNOTAVAIL:
+                return f"HOST={host}: {reason}."
+            if error.errno == errno.EADDRINUSE:
+                return f"{variable}={port}: {reason}. Stop the other program or set {variable}."
+            return f"{variable}={port}: {reason}."
     return None
+
+
+def _listen_briefly(host: str, port: int) -> None:
+    """Listen on a port, and close it again. Raise OSError if it is not available."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = addresses[0]
+    socket.create_server(address, family=family).close()
 
 
 def drop_new_handshakes(listener: socket.socket) -> None:

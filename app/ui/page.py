@@ -124,8 +124,8 @@ def _script_data(
 def _input_data(field: Field, values: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Return the declaration of an input for the scripts.
 
-    A field for files cannot contain the example, as the others do. So the scripts need it: they
-    send it if the user selects no file.
+    `example` is empty, unless the input is a file: browsers do not let a page fill in a field for
+    files. If the user selects no file, the scripts send the example. Other fields contain it.
     """
     tensor = field.tensor
     example = []
