@@ -36,14 +36,14 @@ TENSORS = [
     ("column", "INT32", [-1, 1]),
 ]
 
-INPUTS = [
-    MetadataTensor("fail_in", "BYTES", [-1]),
-    MetadataTensor("delay_in", "FP32", [-1]),
-]
+INPUTS = []
 OUTPUTS = []
 for name, datatype, shape in TENSORS:
     INPUTS.append(MetadataTensor(f"{name}_in", datatype, shape))
     OUTPUTS.append(MetadataTensor(f"{name}_out", datatype, shape))
+# The suite expects these inputs last.
+INPUTS.append(MetadataTensor("fail_in", "BYTES", [-1]))
+INPUTS.append(MetadataTensor("delay_in", "FP32", [-1]))
 
 METADATA = ModelMetadata(
     name="conformance",
