@@ -22,7 +22,7 @@ from oip_conformance.client import Reply
 from oip_conformance.inputs import SMALL_JSON, json_input
 from oip_conformance.model import input_of, output_of
 from oip_conformance.outcomes import status_of
-from oip_conformance.wires import HEADER_LENGTH, Sent
+from oip_conformance.wires import HEADER_LENGTH, InputTuple
 
 if TYPE_CHECKING:
     from oip_conformance.target import Target
@@ -110,7 +110,7 @@ def why_no_datatype_json(target: Target, *, datatype: str) -> str | None:
 
 def why_no_content_types(target: Target) -> str | None:
     """Detect content types: the model receives decoded base64."""
-    encoded: Sent = ("bytes_in", "BYTES", [1], [b"YQ=="])
+    encoded: InputTuple = ("bytes_in", "BYTES", [1], [b"YQ=="])
     response = target.infer("rest json", [encoded], content_types={"bytes_in": "base64"})
     output = response.outputs.get("bytes_out")
     if output and output.values == [b"a"]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from oip_conformance.model import input_of, output_of
-from oip_conformance.wires import Output, Sent
+from oip_conformance.wires import InputTuple, Output
 
 
-def vector(datatype: str, values: list) -> Sent:
+def vector(datatype: str, values: list) -> InputTuple:
     """Return the input of one dimension that has this datatype."""
     return input_of(datatype), datatype, [len(values)], values
 
@@ -18,7 +18,7 @@ def json_input(name: str, datatype: str, shape: Any, values: Any) -> dict[str, A
     return {"name": name, "datatype": datatype, "shape": shape, "data": values}
 
 
-def outputs_of(*inputs: Sent) -> dict[str, Output]:
+def outputs_of(*inputs: InputTuple) -> dict[str, Output]:
     """Return the outputs that the model returns for these inputs, by name."""
     outputs = {}
     for name, datatype, shape, values in inputs:

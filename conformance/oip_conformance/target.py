@@ -20,7 +20,7 @@ from oip_conformance.inputs import SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec, output_of
 from oip_conformance.outcomes import members, status_of, text_of
 from oip_conformance.texts import show_bytes
-from oip_conformance.wires import KINDS, RAW_ONLY, Grpc, Response, Sent
+from oip_conformance.wires import KINDS, RAW_ONLY, Grpc, InputTuple, Response
 
 # A server can have several instances of the model, some of which no longer work.
 PROBES = 8
@@ -183,7 +183,7 @@ class Target:
             self.channel.close()
 
     def infer(
-        self, form: str, inputs: list[Sent], outputs: list[str] | None = None, **options: Any
+        self, form: str, inputs: list[InputTuple], outputs: list[str] | None = None, **options: Any
     ) -> Response:
         """Send the inputs and return the response.
 

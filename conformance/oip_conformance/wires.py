@@ -69,8 +69,8 @@ PARAMETER_FIELDS = {
     float: "double_param",
 }
 
-# A tensor to send: name, datatype, shape, and a flat list of Python values.
-Sent = tuple[str, str, list[int], list]
+# An input to send: its name, datatype, shape, and a flat list of Python values.
+InputTuple = tuple[str, str, list[int], list]
 
 
 class Output(NamedTuple):
@@ -256,7 +256,7 @@ class Rest:
 
     def infer(
         self,
-        inputs: list[Sent],
+        inputs: list[InputTuple],
         outputs: list[str] | None = None,
         request_id: str | None = None,
         model: str | None = None,
@@ -292,7 +292,7 @@ class Rest:
         return self.read(self.client.post(f"{path}/infer", data=body, headers=headers))
 
     def encode_inputs(
-        self, inputs: list[Sent], content_types: dict[str, str]
+        self, inputs: list[InputTuple], content_types: dict[str, str]
     ) -> tuple[list[dict[str, Any]], list[bytes]]:
         """Return the `inputs` of an envelope, and the bytes that follow the JSON."""
         tensors = []
@@ -401,7 +401,7 @@ class Grpc:
 
     def infer(
         self,
-        inputs: list[Sent],
+        inputs: list[InputTuple],
         outputs: list[str] | None = None,
         request_id: str | None = None,
         model: str | None = None,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oip_conformance.model import ECHOED, NAME, VERSION
 from oip_conformance.values import VALUES
-from oip_conformance.wires import Sent
+from oip_conformance.wires import InputTuple
 from tests.fuzz.judge import LENGTH
 from tests.fuzz.wire import SERVICE, Call, HttpRequest, Octets
 from tests.kit.message_strategies import Messages
@@ -40,7 +40,7 @@ PATHS = [
 ]
 
 
-def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
+def small(name: str, datatype: str, shape: list[int]) -> Iterator[InputTuple]:
     """Yield valid inputs: variable dimensions of size 2, empty tensors, and a column for a vector (R15)."""
     for size in (2, 0):
         sizes = [size if free < 0 else free for free in shape]
@@ -50,7 +50,7 @@ def small(name: str, datatype: str, shape: list[int]) -> Iterator[Sent]:
         yield f"{name}_in", datatype, [2, 1], VALUES[datatype]
 
 
-FAILING: Sent = ("fail_in", "BYTES", [1], [b"as asked"])
+FAILING: InputTuple = ("fail_in", "BYTES", [1], [b"as asked"])
 # Without delay_in, because a mutated delay could block the model.
 INPUTS = [*(sent for tensor in ECHOED for sent in small(*tensor)), FAILING]
 SUBJECT = Subject(NAME, INPUTS, [f"{name}_out" for name, _, _ in ECHOED])

@@ -13,7 +13,7 @@ from hypothesis.errors import Flaky, HypothesisWarning
 
 from oip_conformance.client import Http
 from oip_conformance.model import NAME
-from oip_conformance.wires import Grpc, Rest, Sent
+from oip_conformance.wires import Grpc, InputTuple, Rest
 from tests.fuzz.requests import KINDS
 from tests.fuzz.wire import BROKEN, RESPONSE_TIMEOUT_SECONDS, Clients
 
@@ -21,7 +21,7 @@ from tests.fuzz.wire import BROKEN, RESPONSE_TIMEOUT_SECONDS, Clients
 SHRINK_SECONDS = 10
 # Outcomes after which shrinking is pointless, because the service does not respond or has exited.
 GONE = ("no response", "no connection", "UNAVAILABLE", "DEADLINE_EXCEEDED")
-GOOD: Sent = ("int32_in", "INT32", [2], [5, -6])
+GOOD: InputTuple = ("int32_in", "INT32", [2], [5, -6])
 
 
 class Fault(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from grpc_service import messages
-from oip_conformance.wires import CONTENTS, Sent, pack
+from oip_conformance.wires import CONTENTS, InputTuple, pack
 from tests.kit.strategies import Subject, long_texts, mostly, mutated, optional_members
 
 CALLS = [method.name for method in messages.SERVICE.methods]
@@ -77,7 +77,7 @@ class Messages:
         infer_messages = st.one_of(self.good, mutated(self.good), self.odd)
         self.infer = st.tuples(st.just("ModelInfer"), infer_messages)
 
-    def message(self, tensors: list[Sent], requested_outputs: list[str], raw: bool) -> bytes:
+    def message(self, tensors: list[InputTuple], requested_outputs: list[str], raw: bool) -> bytes:
         """Return a ModelInfer request. It is raw if `raw` is true, or if a datatype requires it."""
         for _, datatype, _, _ in tensors:
             if datatype not in CONTENTS:

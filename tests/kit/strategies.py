@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oip_conformance.wires import NUMPY, Sent, json_element, pack
+from oip_conformance.wires import NUMPY, InputTuple, json_element, pack
 
 DATATYPES = [*NUMPY, "BYTES"]
 MEMBERS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data"]
@@ -117,7 +117,7 @@ class Subject:
     bodies: bodies that are rarely a valid request
     """
 
-    def __init__(self, name: str, inputs: Sequence[Sent], outputs: Sequence[str]):
+    def __init__(self, name: str, inputs: Sequence[InputTuple], outputs: Sequence[str]):
         self.name = name
         self.datatypes = sorted({datatype for _, datatype, _, _ in inputs})
         names = sorted({input_name for input_name, _, _, _ in inputs})

@@ -29,7 +29,7 @@ from oip_conformance.outcomes import (
 from oip_conformance.skips import require_json, skip_not_run
 from oip_conformance.target import Target
 from oip_conformance.values import VALUES
-from oip_conformance.wires import Response, Rest, Sent, exact
+from oip_conformance.wires import InputTuple, Response, Rest, exact
 
 NUMBERS = vector("INT32", [5, -6])
 PLACES = ["request", "input", "output"]
@@ -166,7 +166,7 @@ def test_inputs_in_any_order(target: Target, form: str) -> None:
         assert response.outputs == outputs_of(SMALL, NUMBERS)
 
 
-def invalid_inputs(case_id: str, inputs: list[Sent], words: list[str]) -> Any:
+def invalid_inputs(case_id: str, inputs: list[InputTuple], words: list[str]) -> Any:
     """Return the parameters `inputs`, `outputs` and `words` of a case. It requests no outputs."""
     return pytest.param(inputs, [], words, id=case_id)
 
@@ -231,7 +231,7 @@ DATA_FAULTS = [
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), FAULTS)
 def test_rejects_invalid_inputs(
-    target: Target, form: str, inputs: list[Sent], outputs: list[str], words: list[str]
+    target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
     """R15: an unknown or duplicate input, or one of another datatype, rank or size than declared,
     is rejected.
@@ -257,7 +257,7 @@ def test_column_matches_vector(
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), OUTPUT_FAULTS)
 def test_rejects_invalid_outputs(
-    target: Target, form: str, inputs: list[Sent], outputs: list[str], words: list[str]
+    target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
     """R16: an unknown or duplicate output is rejected."""
     response = target.infer(form, inputs, outputs)
@@ -282,7 +282,7 @@ def test_all_outputs(target: Target, form: str) -> None:
         for _, datatype, _ in tensors:
             require_json(target, datatype)
 
-    inputs: list[Sent] = []
+    inputs: list[InputTuple] = []
     for name, datatype, shape in tensors:
         empty_shape = [0 if size == -1 else size for size in shape]
         inputs.append((f"{name}_in", datatype, empty_shape, []))
@@ -327,7 +327,7 @@ def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
 def test_error_message(
-    target: Target, form: str, inputs: list[Sent], outputs: list[str], words: list[str]
+    target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
     """R19: an error message names the problem, the expected and the received value, without a
     traceback.
@@ -340,7 +340,7 @@ def test_error_message(
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
 def test_same_error_message(
-    target: Target, rpc: Any, inputs: list[Sent], outputs: list[str], words: list[str]
+    target: Target, rpc: Any, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
     """G1: the error message over gRPC equals the one over REST."""
     check_same_error(

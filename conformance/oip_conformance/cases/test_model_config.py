@@ -15,9 +15,9 @@ from oip_conformance.inputs import SMALL
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
 from oip_conformance.outcomes import check_error, check_type, expect, status_of, success
 from oip_conformance.target import Target
-from oip_conformance.wires import Grpc, Sent
+from oip_conformance.wires import Grpc, InputTuple
 
-FAILING: Sent = ("fail_in", "BYTES", [1], [b"broken"])
+FAILING: InputTuple = ("fail_in", "BYTES", [1], [b"broken"])
 
 
 @pytest.mark.needs("config")

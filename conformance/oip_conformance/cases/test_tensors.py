@@ -26,7 +26,7 @@ from oip_conformance.values import (
     ODD_SHAPES,
     RANGES,
 )
-from oip_conformance.wires import Grpc, Rest, Sent, exact, pack
+from oip_conformance.wires import Grpc, InputTuple, Rest, exact, pack
 
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
@@ -108,7 +108,7 @@ def test_empty_tensor(target: Target, form: str, datatype: str) -> None:
 @pytest.mark.parametrize("shape", [[0, 0], [0, 3], [3, 0]])
 def test_empty_tensor_keeps_shape(target: Target, form: str, shape: list[int]) -> None:
     """R9, G5: a tensor without elements keeps its shape."""
-    tensor: Sent = ("grid_in", "INT32", shape, [])
+    tensor: InputTuple = ("grid_in", "INT32", shape, [])
     response = expect(target.infer(form, [tensor]))
     assert response.outputs == outputs_of(tensor)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.protocol.errors import InvalidInput
 from app.protocol.metadata import MetadataTensor
-from oip_conformance.wires import Response, Rest, Sent
+from oip_conformance.wires import InputTuple, Response, Rest
 from tests.kit import models
 from tests.kit.processes import wait_for
 from tests.kit.service import Service
@@ -75,7 +75,7 @@ class QueuedRequests:
             client = Rest(self.service.app.test_client(), binary=form.endswith("binary"))
         else:
             client = self.service.forms[form]
-        tensor: Sent = ("x", "FP32", [len(values) // width, width], values)
+        tensor: InputTuple = ("x", "FP32", [len(values) // width, width], values)
         future = self.pool.submit(client.infer, [tensor], **options)
         self.sent.append(future)
 
