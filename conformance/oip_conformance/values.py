@@ -37,7 +37,7 @@ RANGES = {
 }
 
 # Shape, JSON text of `data`, and the number of its elements, which are 1, 2, 3, 4 in order (R10).
-NESTINGS: list = [
+VALID_NESTINGS: list = [
     ([4], "[1, 2, 3, 4]", 4),
     ([4], "[[1, 2], [3, 4]]", 4),
     ([2, 2], "[1, 2, 3, 4]", 4),
@@ -56,7 +56,7 @@ NESTINGS: list = [
 ]
 
 # Shape, JSON text of `data` that does not fit it, and the error message (R9, R10).
-MISFITS: list = [
+MISMATCHED_DATA: list = [
     ([3], "[[1, 2], [3]]", "nested lists of different lengths"),
     ([2], "[1, [2]]", "nested lists of different lengths"),
     ([2], "[[1], 2]", "nested lists of different lengths"),
@@ -78,7 +78,7 @@ MISFITS: list = [
 ]
 
 # Datatype, JSON text of `data` in the request, and JSON text of `data` in the response (R11-R14).
-ELEMENTS: list = [
+VALID_ELEMENTS: list = [
     ("BOOL", "[true, false, 1, 0]", "[true,false,true,false]"),
     ("UINT8", "[0, 255, 1.0, 2e0]", "[0,255,1,2]"),
     ("UINT16", "[65535]", "[65535]"),
@@ -163,8 +163,8 @@ INVALID_ELEMENTS: list = [
     ("BYTES", "{}", "Expected a string for BYTES"),
 ]
 
-# Texts that JSON does not allow as numbers, and numbers that overflow (R12).
-NO_NUMBERS: list = [
+# Texts that JSON does not allow as numbers, and numbers beyond the range of FP64 (R12).
+INVALID_NUMBERS: list = [
     "NaN",
     "Infinity",
     "-Infinity",
@@ -204,7 +204,7 @@ UNKNOWN_CODINGS: list = [
 ]
 
 # Values of Accept-Encoding that request a compressed response (R18).
-ACCEPTED: list = [
+ACCEPT_ENCODINGS_WITH_COMPRESSION: list = [
     "gzip",
     "deflate",
     "gzip, deflate, br",
@@ -213,14 +213,33 @@ ACCEPTED: list = [
     "GZIP",
 ]
 
-# Values of Accept-Encoding that do not (R18).
-NOT_ACCEPTED: list = [None, "", "br", "identity", "gzip;q=0", "gzip;q=0, deflate;q=0.0", "nonsense"]
+# Values of Accept-Encoding that request a response without compression (R18).
+ACCEPT_ENCODINGS_WITHOUT_COMPRESSION: list = [
+    None,
+    "",
+    "br",
+    "identity",
+    "gzip;q=0",
+    "gzip;q=0, deflate;q=0.0",
+    "nonsense",
+]
 
 # Bodies that are not JSON (R20).
-NO_JSON: list = [b"", b" ", b"\n", b"\0", b"{", b"}", b"nul", b"\xff", b"\xef\xbb\xbf{}", b"{} {}"]
+INVALID_JSON: list = [
+    b"",
+    b" ",
+    b"\n",
+    b"\0",
+    b"{",
+    b"}",
+    b"nul",
+    b"\xff",
+    b"\xef\xbb\xbf{}",
+    b"{} {}",
+]
 
 # Texts that are not a valid length of the JSON in a body of less than 1 MB (B4).
-NO_LENGTHS: list = [
+INVALID_LENGTHS: list = [
     "abc",
     "",
     " ",
@@ -242,7 +261,7 @@ NO_LENGTHS: list = [
 
 # Shape, elements and error message (R9). The shape is negative, overflows 64 bits or numpy, or does
 # not fit the data.
-ODD_SHAPES: list = [
+INVALID_SHAPES: list = [
     ([-1, 2], [1.0, 2.0], "invalid shape. Expected integers of at least 0, got -1"),
     ([1, -2], [1.0, 2.0], "invalid shape. Expected integers of at least 0, got -2"),
     ([-(2**63), 0], [], "invalid shape. Expected integers of at least 0"),
@@ -258,7 +277,7 @@ ODD_SHAPES: list = [
 ]
 
 # Datatype, shape, bytes in hexadecimal, and elements (B1).
-ON_THE_WIRE: list = [
+BINARY_ELEMENTS: list = [
     ("BOOL", [2], "00 01", [False, True]),
     ("UINT8", [2], "01 ff", [1, 255]),
     ("UINT16", [2], "01 00 ff fe", [1, 0xFEFF]),
@@ -276,7 +295,7 @@ ON_THE_WIRE: list = [
 ]
 
 # Blobs that are not two elements of BYTES, and the error message (B5).
-TORN_BYTES: list = [
+INVALID_BYTES_DATA: list = [
     (b"", "got 0 for [2], which has 2"),
     (pack("BYTES", ["a"]), "got 1 for [2], which has 2"),
     (
@@ -295,5 +314,5 @@ TORN_BYTES: list = [
     (b"ab", "Expected at least 6 bytes for its elements, got 2"),
 ]
 
-# Texts that are valid JSON but not a request.
-INSTEAD: list[str] = ["[]", "null", "true", "5", '"inputs"', "[{}]"]
+# JSON texts of values other than objects. A request is an object (R20).
+NON_OBJECTS: list[str] = ["[]", "null", "true", "5", '"inputs"', "[{}]"]

@@ -24,7 +24,7 @@ from oip_conformance.inputs import SMALL_JSON, SMALL_VALUES, json_input
 from oip_conformance.model import input_of
 from oip_conformance.outcomes import check_error, success
 from oip_conformance.target import Target
-from oip_conformance.values import ON_THE_WIRE, TORN_BYTES
+from oip_conformance.values import BINARY_ELEMENTS, INVALID_BYTES_DATA
 from oip_conformance.wires import HEADER_LENGTH, Rest, exact, pack
 
 pytestmark = pytest.mark.needs("binary")
@@ -52,7 +52,7 @@ def post(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
     return rest.post({"inputs": [tensor], "outputs": [binary_output(name)]}, blob)
 
 
-@pytest.mark.parametrize(("datatype", "shape", "blob", "data"), ON_THE_WIRE)
+@pytest.mark.parametrize(("datatype", "shape", "blob", "data"), BINARY_ELEMENTS)
 def test_bytes_on_the_wire(
     target: Target, rest: Rest, datatype: str, shape: list[int], blob: str, data: list
 ) -> None:
@@ -186,7 +186,7 @@ def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     assert blobs == b""
 
 
-@pytest.mark.parametrize("blob", [blob for blob, _ in TORN_BYTES])
+@pytest.mark.parametrize("blob", [blob for blob, _ in INVALID_BYTES_DATA])
 def test_bytes_elements(rest: Rest, blob: bytes) -> None:
     """B5: elements of BYTES must fill the binary data exactly, and match the number in the
     shape.

@@ -20,7 +20,7 @@ from oip_conformance.binary_requests import (
 from oip_conformance.http_requests import Compression
 from oip_conformance.model import INPUT_OF_RANK
 from oip_conformance.outcomes import check_error, check_success, success
-from oip_conformance.values import NO_LENGTHS
+from oip_conformance.values import INVALID_LENGTHS
 from oip_conformance.wires import HEADER_LENGTH, Rest, pack
 
 pytestmark = pytest.mark.needs("binary")
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.needs("binary")
 EMPTY, _ = binary_tensor("int16", shape=[0], parameters={"binary_data_size": 0})
 
 
-@pytest.mark.parametrize("stated", NO_LENGTHS)
+@pytest.mark.parametrize("stated", INVALID_LENGTHS)
 def test_invalid_header_length(rest: Rest, stated: str) -> None:
     """B4: a header length that is empty, not a plain number or beyond the body is rejected with
     400.

@@ -19,7 +19,7 @@ from oip_conformance.http_requests import (
 )
 from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import check_error, check_success, error_message
-from oip_conformance.values import INSTEAD, NO_JSON
+from oip_conformance.values import INVALID_JSON, NON_OBJECTS
 
 MIB = 2**20
 # The opening and closing brackets of a nested value.
@@ -98,8 +98,8 @@ def test_client_announces_too_much(http: Http, infer_path: str, limit: int) -> N
 @pytest.mark.parametrize(
     "body",
     [
-        *NO_JSON,
-        *[text.encode() for text in INSTEAD],
+        *INVALID_JSON,
+        *[text.encode() for text in NON_OBJECTS],
         b"\xff\xfe{\0}\0",
         BODY[:-1],
         BODY[:9],

@@ -18,13 +18,13 @@ from oip_conformance.outcomes import check_error, check_success, error_message, 
 from oip_conformance.skips import require_json
 from oip_conformance.target import Target
 from oip_conformance.values import (
-    ELEMENTS,
     INVALID_ELEMENTS,
-    MISFITS,
-    NESTINGS,
-    NO_NUMBERS,
-    ODD_SHAPES,
+    INVALID_NUMBERS,
+    INVALID_SHAPES,
+    MISMATCHED_DATA,
     RANGES,
+    VALID_ELEMENTS,
+    VALID_NESTINGS,
 )
 from oip_conformance.wires import Grpc, InputTuple, Rest, exact, pack
 
@@ -77,7 +77,7 @@ def test_invalid_dimensions(rest: Rest, shape: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "values"),
     [
-        *[(shape, values) for shape, values, _ in ODD_SHAPES],
+        *[(shape, values) for shape, values, _ in INVALID_SHAPES],
         ([3, 6148914691236517206], [1, 2]),
         ([2**63 - 1, 2**63 - 1], [1]),
         ([-1, -2], [1, 2]),
@@ -113,7 +113,7 @@ def test_empty_tensor_keeps_shape(target: Target, form: str, shape: list[int]) -
     assert response.outputs == outputs_of(tensor)
 
 
-@pytest.mark.parametrize(("shape", "data", "count"), NESTINGS)
+@pytest.mark.parametrize(("shape", "data", "count"), VALID_NESTINGS)
 def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
     """R10: data may be flat, nested to any depth or a scalar.
 
@@ -123,7 +123,7 @@ def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
     assert data_of(reply) == [1, 2, 3, 4][:count]
 
 
-@pytest.mark.parametrize(("shape", "data"), [(shape, data) for shape, data, _ in MISFITS])
+@pytest.mark.parametrize(("shape", "data"), [(shape, data) for shape, data, _ in MISMATCHED_DATA])
 def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
     """R10: ragged nesting, or nesting that does not match the shape, is rejected."""
     name = INPUT_OF_RANK[len(shape)]
@@ -131,7 +131,7 @@ def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
     check_error(reply, 400)
 
 
-@pytest.mark.parametrize(("datatype", "data", "expected"), ELEMENTS)
+@pytest.mark.parametrize(("datatype", "data", "expected"), VALID_ELEMENTS)
 def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected: str) -> None:
     """R11: an element is returned unchanged, except for rounding."""
     require_json(target, datatype)
@@ -231,7 +231,7 @@ def test_null_is_not_an_integer(rest: Rest, datatype: str) -> None:
     check_error(reply, 400)
 
 
-@pytest.mark.parametrize("element", NO_NUMBERS)
+@pytest.mark.parametrize("element", INVALID_NUMBERS)
 def test_invalid_json_numbers(rest: Rest, element: str) -> None:
     """R12: NaN, Infinity, other invalid JSON numbers and numbers beyond the range of FP64 are
     rejected.

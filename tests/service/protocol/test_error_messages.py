@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from oip_conformance.values import INVALID_ELEMENTS, MISFITS, ODD_SHAPES, TORN_BYTES
+from oip_conformance.values import (
+    INVALID_BYTES_DATA,
+    INVALID_ELEMENTS,
+    INVALID_SHAPES,
+    MISMATCHED_DATA,
+)
 from oip_conformance.wires import FORMS, error_message
 
 
@@ -31,13 +36,13 @@ def test_elements(echoes, datatype: str, element: str, text: str) -> None:
         assert f"data[{position}]. " in found or " for " not in text
 
 
-@pytest.mark.parametrize(("shape", "data", "text"), MISFITS)
+@pytest.mark.parametrize(("shape", "data", "text"), MISMATCHED_DATA)
 def test_nesting(echoes, shape: list[int], data: str, text: str) -> None:
     """R9, R10, R19: the message has the number of elements in the data and in the shape."""
     assert text in message(echoes, "INT32", shape, data)
 
 
-@pytest.mark.parametrize(("shape", "values", "text"), ODD_SHAPES)
+@pytest.mark.parametrize(("shape", "values", "text"), INVALID_SHAPES)
 def test_shapes(echoes, form: str, shape: list[int], values: list, text: str) -> None:
     """R9, R19: the message has the dimension that is invalid, in every form."""
     response = echoes("FP64", -1, -1).forms[form].infer([("x", "FP64", shape, values)])
@@ -55,7 +60,7 @@ def test_shapes(echoes, form: str, shape: list[int], values: list, text: str) ->
         ("BYTES", [1], ["a", "b"], "got 2 for [1], which has 1."),
         ("FP64", [2**40, 2**40], [1.0], "got 1 for ["),
         ("BOOL", [0], [True], "got 1 for [0], which has 0."),
-        *(("BYTES", [2], blob, text) for blob, text in TORN_BYTES),
+        *(("BYTES", [2], blob, text) for blob, text in INVALID_BYTES_DATA),
         ("BOOL", [2], b"\1\2", "Expected bytes with the value 0 or 1 for BOOL, got 2."),
         ("INT8", [2], b"\1\2\3", "got 3 for INT8 [2] (2 bytes)."),
         ("FP16", [2], b"\1\2\3", "got 3 for FP16 [2] (4 bytes)."),

@@ -16,12 +16,12 @@ from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import MIN_BODY, read_numbers
 from app.rest.request_reader import read_request
 from oip_conformance.values import (
-    ELEMENTS,
     INVALID_ELEMENTS,
-    MISFITS,
-    NESTINGS,
-    NO_JSON,
-    NO_NUMBERS,
+    INVALID_JSON,
+    INVALID_NUMBERS,
+    MISMATCHED_DATA,
+    VALID_ELEMENTS,
+    VALID_NESTINGS,
     VALUES,
 )
 from oip_conformance.wires import json_element
@@ -83,7 +83,7 @@ def test_reads_numbers_as_arrays(datatype: str) -> None:
 
 
 BODIES = [
-    *(body_of(datatype, [len(json.loads(data))], data) for datatype, data, _ in ELEMENTS),
+    *(body_of(datatype, [len(json.loads(data))], data) for datatype, data, _ in VALID_ELEMENTS),
     *(
         body_of(datatype, [count], data)
         for datatype, element, _ in INVALID_ELEMENTS
@@ -93,13 +93,13 @@ BODIES = [
             (3, f"[{element}, 0, {element}]"),
         )
     ),
-    *(body_of("FP64", [1], f"[{element}]") for element in NO_NUMBERS),
+    *(body_of("FP64", [1], f"[{element}]") for element in INVALID_NUMBERS),
     *(
         body_of(datatype, shape, data)
         for datatype in ("INT32", "FP32")
-        for shape, data, _ in (*NESTINGS, *MISFITS)
+        for shape, data, _ in (*VALID_NESTINGS, *MISMATCHED_DATA)
     ),
-    *(body for body in NO_JSON if body.strip()),
+    *(body for body in INVALID_JSON if body.strip()),
 ]
 
 
