@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 
 from oip_conformance.client import Reply
-from oip_conformance.wires import KINDS, Response
+from oip_conformance.wires import GRPC_NAMES, Response
 
 # HTTP statuses of gRPC names.
-STATUSES = {name: status for status, name in KINDS.items()}
+HTTP_STATUSES = {name: status for status, name in GRPC_NAMES.items()}
 
 
 def text_of(reply: Any) -> str:
@@ -82,7 +82,7 @@ def describe_kind(kind: str) -> str:
     """Return the status of a kind on both transports, such as "404 / NOT_FOUND"."""
     if kind == "ok":
         return "200 / OK"
-    return f"{STATUSES[kind]} / {kind}"
+    return f"{HTTP_STATUSES[kind]} / {kind}"
 
 
 def describe(response: Response) -> str:

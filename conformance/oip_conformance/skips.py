@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 from oip_conformance.target import Target, json_feature
-from oip_conformance.wires import RAW_ONLY
+from oip_conformance.wires import RAW_ONLY_DATATYPES
 
 NOT_SUPPORTED = "not supported"
 NOT_RUN = "not run"
@@ -31,7 +31,7 @@ def require_feature(target: Target, feature: str) -> None:
 
 def require_json(target: Target, datatype: str) -> None:
     """Skip the case if the datatype is optional in JSON, and the server does not support it."""
-    if datatype in RAW_ONLY:
+    if datatype in RAW_ONLY_DATATYPES:
         require_feature(target, json_feature(datatype))
 
 

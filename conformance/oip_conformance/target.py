@@ -20,7 +20,7 @@ from oip_conformance.inputs import SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec, output_of
 from oip_conformance.outcomes import members, status_of, text_of
 from oip_conformance.texts import show_bytes
-from oip_conformance.wires import KINDS, RAW_ONLY, Grpc, InputTuple, Response
+from oip_conformance.wires import GRPC_NAMES, RAW_ONLY_DATATYPES, Grpc, InputTuple, Response
 
 # A server can have several instances of the model, some of which no longer work.
 PROBES = 8
@@ -43,7 +43,7 @@ class Rest(wires.Rest):
         status = response.status_code
         if status == 422:  # some servers reject invalid requests with it
             status = 400
-        return Response(KINDS.get(status, str(status)), text_of(response), raw=response)
+        return Response(GRPC_NAMES.get(status, str(status)), text_of(response), raw=response)
 
 
 class Target:
@@ -209,7 +209,7 @@ class Target:
         On gRPC, FP16 and BF16 have no typed contents (G3). In JSON, they are optional (R13, R23). A
         server with neither JSON nor binary tensors for them receives JSON, and the case fails.
         """
-        if datatype not in RAW_ONLY:
+        if datatype not in RAW_ONLY_DATATYPES:
             return form
         if form == "grpc typed":
             return "grpc raw"
@@ -219,7 +219,7 @@ class Target:
 
     def supports_json(self, datatype: str) -> bool:
         """Return True if the server supports the datatype in JSON."""
-        return datatype not in RAW_ONLY or self.supports(json_feature(datatype))
+        return datatype not in RAW_ONLY_DATATYPES or self.supports(json_feature(datatype))
 
     def supports(self, feature: str) -> bool:
         """Return True if the server supports the optional feature."""
@@ -233,7 +233,7 @@ class Target:
 
 
 def json_feature(datatype: str) -> str:
-    """Return the name of the feature that a datatype of RAW_ONLY is supported in JSON."""
+    """Return the name of the feature that a datatype of RAW_ONLY_DATATYPES is supported in JSON."""
     return f"{datatype.lower()} json"
 
 

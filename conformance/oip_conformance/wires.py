@@ -28,8 +28,9 @@ FORMS = ["rest json", "rest binary", "grpc typed", "grpc raw"]
 # The header with the length of the JSON, which the binary tensors follow (B4, B7).
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
-# NumPy has no BF16. Its elements are FP32 in lists, and the upper halves of FP32 in bytes (R23).
-NUMPY = {
+# Types of elements in NumPy, which has no BF16. Its elements are FP32 in lists, and the upper
+# halves of FP32 in bytes (R23).
+NUMPY_TYPES = {
     "BOOL": "?",
     "UINT8": "u1",
     "UINT16": "<u2",
@@ -44,8 +45,8 @@ NUMPY = {
     "FP32": "<f4",
     "FP64": "<f8",
 }
-# Datatypes without a field are sent as raw bytes only (G3).
-CONTENTS = {
+# The field of `contents` for a datatype. Datatypes without one are sent as raw bytes only (G3).
+CONTENTS_FIELDS = {
     "BOOL": "bool_contents",
     "UINT8": "uint_contents",
     "UINT16": "uint_contents",
@@ -60,7 +61,7 @@ CONTENTS = {
     "BYTES": "bytes_contents",
 }
 # Datatypes without typed contents on gRPC, which are optional in JSON.
-RAW_ONLY = ["FP16", "BF16"]
+RAW_ONLY_DATATYPES = ["FP16", "BF16"]
 # The fields of InferParameter for values of these types.
 PARAMETER_FIELDS = {
     bool: "bool_param",
@@ -106,7 +107,7 @@ class Response:
 
 
 # gRPC names of HTTP statuses (R19, G1).
-KINDS = {
+GRPC_NAMES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     404: "NOT_FOUND",
@@ -129,7 +130,7 @@ def pack(datatype: str, values: list | bytes) -> bytes:
     if datatype == "BYTES":
         return pack_bytes_elements(values)
 
-    array = np.array(values, NUMPY[datatype])
+    array = np.array(values, NUMPY_TYPES[datatype])
     if datatype == "BF16":
         halves = array.view("<u2")
         return halves[1::2].tobytes()  # the upper half of each FP32 (R23)
@@ -151,7 +152,7 @@ def unpack(datatype: str, data: bytes) -> list:
         return unpack_bytes_elements(data)
     if datatype == "BF16":
         data = widen_bf16(data)
-    return np.frombuffer(data, NUMPY[datatype]).tolist()
+    return np.frombuffer(data, NUMPY_TYPES[datatype]).tolist()
 
 
 def unpack_bytes_elements(data: bytes) -> list[bytes]:
@@ -192,7 +193,7 @@ def exact(datatype: str, values: list) -> bytes:
     """Return bytes that are equal for two flat lists with equal elements. NaN equals null."""
     if datatype == "BYTES":
         return pack(datatype, values)
-    array = np.array(values, NUMPY[datatype])
+    array = np.array(values, NUMPY_TYPES[datatype])
     if array.dtype.kind == "f":
         array[np.isnan(array)] = np.nan
     return array.tobytes()
@@ -367,7 +368,7 @@ class Rest:
     def failure(self, response: Any) -> Response:
         """Return an HTTP error as a `Response`."""
         status = response.status_code
-        return Response(KINDS.get(status, str(status)), error_of(response), raw=response)
+        return Response(GRPC_NAMES.get(status, str(status)), error_of(response), raw=response)
 
 
 class Grpc:
@@ -421,7 +422,7 @@ class Grpc:
             if self.raw:
                 request.raw_input_contents.append(pack(datatype, values))
             elif values:  # a tensor without elements can have any datatype
-                contents = getattr(tensor.contents, CONTENTS[datatype])
+                contents = getattr(tensor.contents, CONTENTS_FIELDS[datatype])
                 contents.extend(encode_strings(values))
         for name in outputs or ():
             output = request.outputs.add(name=name)
@@ -451,7 +452,7 @@ class Grpc:
             if message.raw_output_contents:
                 values = unpack(datatype, message.raw_output_contents[index])
             else:
-                values = list(getattr(tensor.contents, CONTENTS[datatype]))
+                values = list(getattr(tensor.contents, CONTENTS_FIELDS[datatype]))
             if "content_type" in tensor.parameters:
                 content_type = tensor.parameters["content_type"].string_param
                 response.content_types[tensor.name] = content_type

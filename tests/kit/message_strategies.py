@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from grpc_service import messages
-from oip_conformance.wires import CONTENTS, InputTuple, pack
+from oip_conformance.wires import CONTENTS_FIELDS, InputTuple, pack
 from tests.kit.strategies import Subject, long_texts, mostly, mutated, optional_members
 
 CALLS = [method.name for method in messages.SERVICE.methods]
@@ -80,7 +80,7 @@ class Messages:
     def message(self, tensors: list[InputTuple], requested_outputs: list[str], raw: bool) -> bytes:
         """Return a ModelInfer request. It is raw if `raw` is true, or if a datatype requires it."""
         for _, datatype, _, _ in tensors:
-            if datatype not in CONTENTS:
+            if datatype not in CONTENTS_FIELDS:
                 raw = True
 
         request = messages.ModelInferRequest(
@@ -93,7 +93,7 @@ class Messages:
             if raw:
                 request.raw_input_contents.append(pack(datatype, values))
             else:
-                elements = getattr(tensor.contents, CONTENTS[datatype])
+                elements = getattr(tensor.contents, CONTENTS_FIELDS[datatype])
                 elements.extend(values)
         return request.SerializeToString()
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oip_conformance.wires import NUMPY, InputTuple, json_element, pack
+from oip_conformance.wires import NUMPY_TYPES, InputTuple, json_element, pack
 
-DATATYPES = [*NUMPY, "BYTES"]
+DATATYPES = [*NUMPY_TYPES, "BYTES"]
 MEMBERS = ["id", "parameters", "inputs", "outputs", "name", "shape", "datatype", "data"]
 PARAMETERS = ["content_type", "binary_data_size", "binary_data", "binary_data_output"]
 CONTENT_TYPES = ["np", "str", "base64", "bytes", "datetime", "pd_json", "pd"]

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from app.protocol.messages import InferenceRequest
 from grpc_service.converters import write_request
-from oip_conformance.wires import KINDS, Grpc
+from oip_conformance.wires import GRPC_NAMES, Grpc
 from tests.kit.processes import Running, gunicorn, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ class Client:
         assert ("Retry-After" in headers) == (status == 503)
         if status == 200:
             return "ok"
-        return KINDS.get(status, str(status))
+        return GRPC_NAMES.get(status, str(status))
 
     def begin(self, protocol: str, name: str, **options: Any) -> Future[str]:
         """Call infer() in a thread, and return when predict() has started."""

@@ -20,7 +20,7 @@ from google.protobuf import json_format
 from playwright.sync_api import Browser, expect
 
 from grpc_service import messages
-from oip_conformance.wires import CONTENTS, pack
+from oip_conformance.wires import CONTENTS_FIELDS, pack
 from tests.kit.environments import (
     CLIENTS,
     LOCAL,
@@ -141,7 +141,9 @@ def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
     """G7: grpcurl receives the tensors that it sent, in every datatype."""
     request = messages.ModelInferRequest(model_name="conformance")
     tensors = {**TENSORS, "bf16": BF16}
-    sent = {name: array for name, array in tensors.items() if raw or DATATYPES[name] in CONTENTS}
+    sent = {
+        name: array for name, array in tensors.items() if raw or DATATYPES[name] in CONTENTS_FIELDS
+    }
     for name, array in sent.items():
         datatype, elements = DATATYPES[name], array.ravel().tolist()
         tensor = request.inputs.add(name=f"{name}_in", datatype=datatype, shape=array.shape)
@@ -149,7 +151,7 @@ def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
         if raw:
             request.raw_input_contents.append(pack(datatype, elements))
         else:
-            getattr(tensor.contents, CONTENTS[datatype]).extend(elements)
+            getattr(tensor.contents, CONTENTS_FIELDS[datatype]).extend(elements)
     message = json_format.MessageToDict(request)
     response = json.loads(
         grpcurl("-d", json.dumps(message), echoing.grpc_address, f"{SERVICE}/ModelInfer")

@@ -10,7 +10,7 @@ import pytest
 from app.protocol.datatypes import DATATYPES
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor
-from oip_conformance.wires import CONTENTS, FORMS
+from oip_conformance.wires import CONTENTS_FIELDS, FORMS
 from tests.kit import models
 
 X = MetadataTensor("x", "FP32", [-1])
@@ -19,7 +19,7 @@ X = MetadataTensor("x", "FP32", [-1])
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_arrays_are_aligned_and_writable(serve, form: str, datatype: str) -> None:
     """C5, R23: every array that predict() receives has the dtype of its datatype, and is aligned and writable."""
-    if form == "grpc typed" and datatype not in CONTENTS:
+    if form == "grpc typed" and datatype not in CONTENTS_FIELDS:
         form = "grpc raw"
     received = []
 
