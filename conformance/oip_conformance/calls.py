@@ -29,7 +29,7 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def intercept_unary_unary(
         self, continuation: Callable[..., Any], details: Any, request: Any
     ) -> Any:
-        text = f"{details.method}\n{text_of(details.method, request)}"
+        text = f"{details.method}\n{request_text(details.method, request)}"
         self.last.record_request(text.strip())
         call = continuation(details, request)
         is_blocking = call.done()  # a blocking call has ended when grpcio returns it
@@ -50,7 +50,7 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         return continuation(details, requests)
 
 
-def text_of(path: str, request: Any) -> str:
+def request_text(path: str, request: Any) -> str:
     """Return a request as text, or its bytes if it is not a valid message, or too long.
 
     `path` is "/SERVICE/METHOD". The cases send bytes to the inference service, and messages to

@@ -12,7 +12,7 @@ from typing import Any
 from oip_conformance.inputs import json_input
 from oip_conformance.messages import ModelInferRequest
 from oip_conformance.model import NAME
-from oip_conformance.wires import HEADER_LENGTH, sized
+from oip_conformance.wires import HEADER_LENGTH, message_of_size
 
 # Bytes for the rest of a request.
 HEAD_LENGTH = 512
@@ -61,7 +61,7 @@ def large_raw(size: int, model: str) -> bytes:
         outputs=[FP32_OUTPUT],
         raw_input_contents=[bytes(4), bytes(length)],
     )
-    return sized(request, size)
+    return message_of_size(request, size)
 
 
 def large_typed(size: int, model: str) -> bytes:
@@ -77,4 +77,4 @@ def large_typed(size: int, model: str) -> bytes:
         inputs=[{**FP32, "contents": {"fp32_contents": [0]}}, tensor],
         outputs=[FP32_OUTPUT],
     )
-    return sized(request, size)
+    return message_of_size(request, size)

@@ -15,7 +15,7 @@ from oip_conformance.wires import GRPC_NAMES, Response
 HTTP_STATUSES = {name: status for status, name in GRPC_NAMES.items()}
 
 
-def text_of(reply: Any) -> str:
+def error_text(reply: Any) -> str:
     """Return the error message in any format.
 
     It is the text of "error", its JSON if it is no text, or the whole body as text.
@@ -43,7 +43,7 @@ def check_error(reply: Reply, status: int) -> None:
 def error_message(reply: Reply, status: int) -> str:
     """Check that the reply is an error with `status`, and return its text."""
     check_error(reply, status)
-    return text_of(reply)
+    return error_text(reply)
 
 
 def check_success(reply: Reply) -> None:

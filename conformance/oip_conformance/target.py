@@ -18,7 +18,7 @@ from oip_conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply
 from oip_conformance.features import FEATURES, tensor_names
 from oip_conformance.inputs import SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec, output_of
-from oip_conformance.outcomes import members, status_of, text_of
+from oip_conformance.outcomes import error_text, members, status_of
 from oip_conformance.texts import show_bytes
 from oip_conformance.wires import GRPC_NAMES, RAW_ONLY_DATATYPES, Grpc, InputTuple, Response
 
@@ -43,7 +43,7 @@ class Rest(wires.Rest):
         status = response.status_code
         if status == 422:  # some servers reject invalid requests with it
             status = 400
-        return Response(GRPC_NAMES.get(status, str(status)), text_of(response), raw=response)
+        return Response(GRPC_NAMES.get(status, str(status)), error_text(response), raw=response)
 
 
 class Target:

@@ -189,7 +189,7 @@ def json_element(value: Any) -> Any:
     return None if is_nan else value
 
 
-def exact(datatype: str, values: list) -> bytes:
+def canonical_bytes(datatype: str, values: list) -> bytes:
     """Return bytes that are equal for two flat lists with equal elements. NaN equals null."""
     if datatype == "BYTES":
         return pack(datatype, values)
@@ -445,7 +445,7 @@ class Grpc:
             model_name=message.model_name,
             model_version=message.model_version,
             raw=message,
-            parameters=plain(message.parameters),
+            parameters=parameter_values(message.parameters),
         )
         for index, tensor in enumerate(message.outputs):
             datatype = tensor.datatype
@@ -460,7 +460,7 @@ class Grpc:
         return response
 
 
-def plain(parameters: Any) -> dict[str, Any]:
+def parameter_values(parameters: Any) -> dict[str, Any]:
     """Return the values of a map of InferParameter by name."""
     values = {}
     for name, parameter in parameters.items():
@@ -468,7 +468,7 @@ def plain(parameters: Any) -> dict[str, Any]:
     return values
 
 
-def sized(message: Any, size: int) -> bytes:
+def message_of_size(message: Any, size: int) -> bytes:
     """Return the serialized message, with an unknown field that makes it `size` bytes long."""
     tag = b"\xfa\x7f"  # field 2047, which contains bytes
     length_bytes = 5  # more than necessary, so that their number does not depend on the length

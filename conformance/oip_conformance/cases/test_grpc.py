@@ -17,7 +17,7 @@ from oip_conformance.grpc_requests import tensor
 from oip_conformance.inputs import SMALL, SMALL_OUTPUTS
 from oip_conformance.outcomes import expect, status_of
 from oip_conformance.target import Target
-from oip_conformance.wires import Grpc, sized
+from oip_conformance.wires import Grpc, message_of_size
 
 SERVER_LIVE = f"/{messages.SERVICE_NAME}/ServerLive"
 MODEL_INFER = f"/{messages.SERVICE_NAME}/ModelInfer"
@@ -137,7 +137,7 @@ def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compr
     message = fp32_request(rpc)
 
     def status_for(size: int) -> grpc.StatusCode:
-        body = sized(message, size)
+        body = message_of_size(message, size)
         return status_of(invoke, body, timeout=rpc.timeout, compression=coding)
 
     assert status_for(limit) == grpc.StatusCode.OK

@@ -16,7 +16,7 @@ from grpc import _server
 
 from app.protocol.metadata import MetadataTensor
 from grpc_service import messages
-from oip_conformance.wires import sized
+from oip_conformance.wires import message_of_size
 from tests.kit import models
 from tests.kit.processes import wait_for
 
@@ -60,7 +60,7 @@ def test_only_overload_has_retry_after(serve) -> None:
     hints = []
     for size in (LIMIT, LIMIT + 1):
         with pytest.raises(grpc.RpcError) as caught:
-            infer(sized(good, size), timeout=30)
+            infer(message_of_size(good, size), timeout=30)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         hints.append(dict(caught.value.trailing_metadata()).get("retry-after"))
     end.set()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grpc_service import converters
 from grpc_service.messages import ModelInferRequest
 from grpc_service.wire import MIN_EXTRACTION_SIZE, encode_field, extract_large_field
-from oip_conformance.wires import sized
+from oip_conformance.wires import message_of_size
 from tests.kit.message_strategies import Messages
 from tests.kit.strategies import Subject
 
@@ -100,5 +100,5 @@ def test_small_messages_are_left_to_protobuf() -> None:
     small_body = request.SerializeToString()
     assert extract_large_field(small_body, RAW) == (small_body, [])
 
-    large_body = sized(request, MIN_EXTRACTION_SIZE)
+    large_body = message_of_size(request, MIN_EXTRACTION_SIZE)
     assert extract_large_field(large_body, RAW)[1] == [b"abc"]

@@ -6,7 +6,7 @@ import pytest
 
 from app.inference.model_runner import ModelState
 from oip_conformance import messages
-from oip_conformance.wires import plain
+from oip_conformance.wires import parameter_values
 from tests.kit import models
 
 
@@ -30,7 +30,7 @@ def test_model_metadata_contains_declared_parameters_and_properties(serve) -> No
     assert dict(message.properties) == {"framework": "numpy 2", "": "é"}
     tensors = zip((*message.inputs, *message.outputs), (x, optional_y, x, y), strict=True)
     for tensor, expected in tensors:
-        assert plain(tensor.parameters) == expected.get("parameters", {})
+        assert parameter_values(tensor.parameters) == expected.get("parameters", {})
 
 
 def test_outputs_of_responses_have_no_optional(serve, form: str) -> None:
