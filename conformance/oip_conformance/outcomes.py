@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from oip_conformance.client import Reply
-from oip_conformance.wires import GRPC_NAMES, Response
+from oip_conformance.wires import GRPC_NAMES, SUCCESS, Response
 
 # HTTP statuses of gRPC names.
 HTTP_STATUSES = {name: status for status, name in GRPC_NAMES.items()}
@@ -57,7 +57,7 @@ def success(reply: Reply) -> Reply:
     return reply
 
 
-def expect(response: Response, kind: str = "ok", *words: str) -> Response:
+def expect(response: Response, kind: str = SUCCESS, *words: str) -> Response:
     """Check the kind of a response, and return the response.
 
     Its text must contain the words, and must not contain a traceback.
@@ -80,7 +80,7 @@ def check_error_text(response: Response, words: Iterable[str]) -> None:
 
 def describe_kind(kind: str) -> str:
     """Return the status of a kind on both transports, such as "404 / NOT_FOUND"."""
-    if kind == "ok":
+    if kind == SUCCESS:
         return "200 / OK"
     return f"{HTTP_STATUSES[kind]} / {kind}"
 
@@ -89,7 +89,7 @@ def describe(response: Response) -> str:
     """Describe the response in the terms of its transport."""
     if isinstance(response.raw, Reply):
         return repr(response.raw)
-    if response.kind == "ok":
+    if response.is_success:
         return f"OK {response.outputs}"[:300]
     return f"{response.kind}: {response.text}"
 

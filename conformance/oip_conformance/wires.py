@@ -86,9 +86,13 @@ class Output(NamedTuple):
         return repr(tuple(self))
 
 
+# The kind of a successful response.
+SUCCESS = "ok"
+
+
 @dataclass
 class Response:
-    """A response of either protocol. `kind` is "ok" or the gRPC name of the error.
+    """A response of either protocol. `kind` is SUCCESS or the gRPC name of the error.
 
     `text` is the error message. `outputs` and `content_types` have the names of outputs as keys.
     Only outputs with a content type are in `content_types`. `parameters` are those of the response.
@@ -104,6 +108,10 @@ class Response:
     raw: Any = field(default=None, repr=False)
     parameters: dict[str, Any] = field(default_factory=dict)
     content_types: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_success(self) -> bool:
+        return self.kind == SUCCESS
 
 
 # gRPC names of HTTP statuses (R19, G1).
@@ -340,7 +348,7 @@ class Rest:
         json_length = int(response.headers.get(HEADER_LENGTH, len(data)))
         body = json.loads(data[:json_length])
         result = Response(
-            "ok",
+            SUCCESS,
             id=body.get("id"),
             model_name=body.get("model_name", ""),
             model_version=body.get("model_version", ""),
@@ -440,7 +448,7 @@ class Grpc:
             return Response(error.code().name, error.details(), raw=error)
 
         response = Response(
-            "ok",
+            SUCCESS,
             id=message.id or None,
             model_name=message.model_name,
             model_version=message.model_version,

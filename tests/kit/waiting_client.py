@@ -221,13 +221,13 @@ class Load:
         with self.client.service.own_channel() as channel:
             client = Grpc(channel)
             while not self.stopping.is_set():
-                kind = client.infer([("x", "FP32", [1], [1.0])]).kind
-                if kind == "ok":
+                response = client.infer([("x", "FP32", [1], [1.0])])
+                if response.is_success:
                     self.kinds["ok"] += 1
-                elif kind == "UNAVAILABLE":
+                elif response.kind == "UNAVAILABLE":
                     self.kinds["refused"] += 1
                 else:
-                    self.kinds[f"gRPC {kind}"] += 1
+                    self.kinds[f"gRPC {response.kind}"] += 1
 
     def probe(self) -> None:
         """Send readiness probes, with a pause between them."""

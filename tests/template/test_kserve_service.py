@@ -94,6 +94,7 @@ def test_service_runs_with_manifest(started: tuple[Any, str, bytes]) -> None:
             Grpc(channel, model=resource),
         ):
             response = client.infer(flower)
-            assert (response.kind, response.model_name) == ("ok", resource), response.text
+            assert response.is_success, response.text
+            assert response.model_name == resource
             assert response.outputs["label"] == ("BYTES", [1], [label])
             assert client.infer(flower, model="iris").kind == "NOT_FOUND"

@@ -48,7 +48,7 @@ def scrape_of_service() -> Iterator[Scrape]:
         assert rest(service, "POST", "/v2/models/test/infer", {"inputs": [tensor]})[0] == 200
         with grpc.insecure_channel(service.grpc_address) as channel:
             client = Grpc(channel)
-            assert client.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
+            assert client.infer([("x", "FP32", [1], [1.0])]).is_success
             late = {"parameters": {"timeout": 1}}
             wait_for(
                 lambda: (

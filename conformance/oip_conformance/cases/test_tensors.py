@@ -26,7 +26,7 @@ from oip_conformance.values import (
     VALID_ELEMENTS,
     VALID_NESTINGS,
 )
-from oip_conformance.wires import Grpc, InputTuple, Rest, canonical_bytes, pack
+from oip_conformance.wires import SUCCESS, Grpc, InputTuple, Rest, canonical_bytes, pack
 
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
@@ -346,7 +346,7 @@ def test_request_of_maximum_size(
         is_valid = size <= limit
         if form.startswith("grpc"):
             response = target.forms[form].send(body)
-            expect(response, "ok" if is_valid else "RESOURCE_EXHAUSTED")
+            expect(response, SUCCESS if is_valid else "RESOURCE_EXHAUSTED")
             continue
         reply = http.post(infer_path, body, headers)
         if is_valid:

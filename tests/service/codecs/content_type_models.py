@@ -76,7 +76,7 @@ def declared(content_type: str | None) -> MetadataTensor:
 
 def got(response: Any) -> str:
     """Return the description in a response."""
-    assert response.kind == "ok", response.text
+    assert response.is_success, response.text
     _, _, elements = response.outputs["y"]
     return elements[0].decode()
 

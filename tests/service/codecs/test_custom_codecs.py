@@ -58,7 +58,7 @@ def test_custom_input_codec(serve, bits: str) -> None:
     picture = np.arange(24, dtype="u1").reshape(2, 4, 3)
     response = client.infer([("picture", "BYTES", [1], [picture.tobytes()])])
     picture[0, 0] = 9
-    assert response.kind == "ok", response.text
+    assert response.is_success, response.text
     assert response.outputs == {
         "shape": ("INT64", [3], [2, 4, 3]),
         "upside down": ("BYTES", [1], [picture[::-1].tobytes()]),
@@ -183,7 +183,7 @@ def test_custom_request_codec(serve, form: str) -> None:
     service = serve(sums_model())
     sent = [("a", "FP64", [2], [1.5, 2.0]), ("b", "INT8", [1], [3])]
     response = service.forms[form].infer(sent)
-    assert response.kind == "ok", response.text
+    assert response.is_success, response.text
     assert response.outputs == {"y": ("FP64", [1], [13.0])}
     assert response.parameters["content_type"] == "total"
     assert (

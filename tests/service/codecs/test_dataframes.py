@@ -112,7 +112,7 @@ def test_column_dtype_does_not_depend_on_the_values(
         response = service.rest.infer(
             [("x", "BYTES", [len(values)], values)], content_types=content_types
         )
-        assert response.kind == "ok", response.text
+        assert response.is_success, response.text
     first, second = seen
     assert second.dtype == first.dtype
     assert [GAP if pd.isna(each) else each for each in second] == expected
@@ -193,7 +193,7 @@ def test_dataframe_of_one_input_accepts_request_level_np_and_str(
         )
         sent = ("x", tensor.datatype, [2, 1][: len(tensor.shape)], values)
         for parameters in (None, {"content_type": level}):
-            assert service.forms[form].infer([sent], parameters=parameters).kind == "ok"
+            assert service.forms[form].infer([sent], parameters=parameters).is_success
         pd.testing.assert_series_equal(*seen[-2:])
     rejected = (
         serve(frame_model()).forms[form].infer(FRAME_SENT, parameters={"content_type": level})

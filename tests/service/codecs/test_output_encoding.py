@@ -41,7 +41,7 @@ def test_equivalent_return_types_give_the_same_outputs(serve, form: str, value: 
     """C2: a dict, DataFrame, Series, tuple and InferenceResponse give the same outputs, in METADATA's order."""
     response = serve(returning(value, *SEVERAL)).forms[form].infer([])
     if form == "grpc typed":
-        assert response.kind == "ok"
+        assert response.is_success
     assert list(response.outputs.items()) == [
         ("a", ("FP32", [1], [1.5])),
         ("b", ("BYTES", [1], ["é".encode()])),
@@ -104,7 +104,7 @@ def test_outputs_are_encoded_by_content_type(
     """C2, C7: an output is encoded with METADATA's content type, in the declared rank, and names the content type."""
     service = serve(returning({"y": value}, MetadataTensor("y", "BYTES", declared, content_type)))
     response = service.forms[form].infer([])
-    assert response.kind == "ok", response.text
+    assert response.is_success, response.text
     shape = list(np.shape(value))
     assert response.outputs == {"y": ("BYTES", shape, elements)}
     assert response.content_types == {"y": content_type}
@@ -153,7 +153,7 @@ def test_empty_and_missing_columns_follow_metadata(
     """C6, R12: an output has METADATA's datatype, even if its column is empty or has only missing values."""
     service = serve(returning({"y": value}, MetadataTensor("y", datatype, [-1], content_type)))
     response = service.rest.infer([])
-    assert response.kind == "ok", response.text
+    assert response.is_success, response.text
     assert response.outputs == {"y": (datatype, [len(expected)], expected)}
     assert response.content_types.get("y") in (
         {content_type, "str"} if datatype == "BYTES" else {content_type}
@@ -220,7 +220,7 @@ def test_datetime_series_are_encoded_without_a_content_type(
     """C6: a returned Series of datetimes has the same encoding with content type datetime and with none."""
     tensor = MetadataTensor("y", "BYTES", [-1], content_type)
     response = serve(returning(pd.DataFrame({"y": series}), tensor)).forms[form].infer([])
-    assert response.kind == "ok", response.text
+    assert response.is_success, response.text
     assert response.outputs["y"][2] == expected
     assert response.content_types == {"y": "datetime"}
 

@@ -108,6 +108,6 @@ class QueuedRequests:
 def values(future: Future[Response]) -> list[float]:
     """Return the values of the output of a request, which must have succeeded."""
     response = future.result()
-    assert response.kind == "ok", response
+    assert response.is_success, response
     _, _, elements = response.outputs["y"]
     return elements

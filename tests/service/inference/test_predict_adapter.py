@@ -84,7 +84,7 @@ def test_environment_overrides_name_and_version(serve, form: str) -> None:
     assert service.forms[form].infer(sent).text == 'Model not found. Expected "other", got "test".'
     response = service.forms[form].infer(sent, model="other")
     assert (response.model_name, response.model_version) == ("other", "v10")
-    assert service.forms[form].infer(sent, model="other", version="v10").kind == "ok"
+    assert service.forms[form].infer(sent, model="other", version="v10").is_success
     assert service.forms[form].infer(sent, model="other", version="v1").kind == "NOT_FOUND"
 
 

@@ -105,7 +105,7 @@ def test_rejects_requests_until_ready(serve, form: str) -> None:
         "UNAVAILABLE",
         'Model "test": not ready. Retry later.',
     )
-    assert service.forms[form].infer([ROWS]).kind == "ok"
+    assert service.forms[form].infer([ROWS]).is_success
 
 
 def test_health_checks_report_not_ready(serve) -> None:

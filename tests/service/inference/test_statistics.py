@@ -76,7 +76,7 @@ def test_without_requests(service: Service) -> None:
 def test_successful_requests(service: Service) -> None:
     """T3: each request of any form counts once. The durations of its stages add up to its duration."""
     for form in FORMS:
-        assert service.forms[form].infer([("x", "FP32", [2], [1.0, 2.0])]).kind == "ok"
+        assert service.forms[form].infer([("x", "FP32", [2], [1.0, 2.0])]).is_success
     stats = statistics(service)
     assert counts(stats) == {"success": 4, "fail": 0, "inferences": 4, "executions": 4, "1": 4}
     durations = stats["inference_stats"]
@@ -131,7 +131,7 @@ def test_failed_requests(serve, form: str, inputs: list, kind: str) -> None:
 
 def test_output_without_json_form(service: Service) -> None:
     """T3: a request whose response cannot be sent counts only in `fail`."""
-    assert service.forms["rest binary"].infer([("x", "FP32", [1], [float("inf")])]).kind == "ok"
+    assert service.forms["rest binary"].infer([("x", "FP32", [1], [float("inf")])]).is_success
     blob = np.array([np.inf], "<f4").tobytes()
     tensor = {
         "name": "x",
@@ -170,7 +170,7 @@ def test_requests_that_do_not_count(service: Service) -> None:
 @pytest.mark.parametrize("path", [STATS, "/v2/models/test/versions/1/stats", "/v2/models/stats"])
 def test_paths(service: Service, path: str) -> None:
     """T3, R2: each path supports GET and HEAD, also with a trailing slash."""
-    assert service.rest.infer([ONE]).kind == "ok"
+    assert service.rest.infer([ONE]).is_success
     body = service.client.get(path).json
     assert counts(statistics(service, path))["success"] == 1
     for slashed in (path, f"{path}/"):
@@ -222,7 +222,7 @@ def test_large_batches(serve) -> None:
     """T3: all calls of predict() with 1,024 rows or more have the same batch size. Their rows are counted."""
     service = serve(models.echo("FP32", [-1]), max_batch_size=2)
     for rows in (0, 1, 1023, 1024, 3000):
-        assert service.grpc.infer([("x", "FP32", [rows], [1.0] * rows)]).kind == "ok"
+        assert service.grpc.infer([("x", "FP32", [rows], [1.0] * rows)]).is_success
     found = counts(statistics(service))
     sizes = {"1": 2, "1023": 1, "1024": 2}
     assert found == {"success": 5, "fail": 0, "inferences": 5049, "executions": 5, **sizes}
@@ -230,12 +230,12 @@ def test_large_batches(serve) -> None:
 
 def test_later_requests_are_not_included(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """T3: requests that end while the call waits for other workers count only in the next call."""
-    assert service.rest.infer([ONE]).kind == "ok"
+    assert service.rest.infer([ONE]).is_success
     assert service.rest.infer([]).kind == "INVALID_ARGUMENT"
 
     def wait() -> None:
         for _ in range(3):
-            assert service.rest.infer([ONE]).kind == "ok"
+            assert service.rest.infer([ONE]).is_success
             assert service.rest.infer([]).kind == "INVALID_ARGUMENT"
 
     with monkeypatch.context() as context:

@@ -67,7 +67,7 @@ def test_captures_every_form(tmp_path: Path) -> None:
         assert send(service, [1, 0], "é", "") == send(service, [2, 0], "é", "", binary=True) == 200
         for index, raw in ((3, False), (4, True)):
             sent = ("x", "FP32", [2], [index, 0]), ("text", "BYTES", [2], ["é", ""])
-            assert Grpc(channel, raw=raw).infer([*sent]).kind == "ok"
+            assert Grpc(channel, raw=raw).infer([*sent]).is_success
         raw_body, headers = request([5, 0]).to_http()
         length = int(headers["Inference-Header-Content-Length"])
         no_header = {"Inference-Header-Content-Length": "0", "X-Request-Id": "raw"}
@@ -119,12 +119,8 @@ def test_captures_standalone_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, value)
     with standalone_grpc(ROOT) as client:
         for _ in range(3):
-            assert (
-                client.infer(
-                    [("features", "FP32", [1, 4], [5.0, 3.0, 1.0, 0.0])], model="iris"
-                ).kind
-                == "ok"
-            )
+            features = ("features", "FP32", [1, 4], [5.0, 3.0, 1.0, 0.0])
+            assert client.infer([features], model="iris").is_success
     assert [each["response"]["outputs"][0]["data"] for each in lines(tmp_path).values()] == [
         ["setosa"]
     ] * 3

@@ -234,8 +234,8 @@ def test_rejected_requests_are_counted_by_reason(tmp_path: Path) -> None:
 def test_applications_in_one_process_count_separately(serve) -> None:
     """Without gunicorn, each application counts separately in memory and also exposes the metrics of the process."""
     apps = [serve(models.echo("FP32", [-1])) for _ in range(2)]
-    assert apps[0].rest.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
-    assert apps[0].grpc.infer([("x", "FP32", [1], [1.0])]).kind == "ok"
+    assert apps[0].rest.infer([("x", "FP32", [1], [1.0])]).is_success
+    assert apps[0].grpc.infer([("x", "FP32", [1], [1.0])]).is_success
     texts = [each.client.get("/metrics").text for each in apps]
     done = [Scrape(text)("inference_requests_total", operation="infer") for text in texts]
     assert done == [2, 0]

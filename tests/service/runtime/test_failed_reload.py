@@ -38,7 +38,7 @@ class Served:
                 response := self.send_grpc_request()
             ).kind == "UNAVAILABLE":  # the worker is stopping: clients retry
                 pass
-            assert response.kind == "ok", response
+            assert response.is_success, response
             return response.outputs["word"][2][0].decode(), response.outputs["pid"][2][0]
         with closing(
             http.client.HTTPConnection(self.service.http_address, timeout=180)

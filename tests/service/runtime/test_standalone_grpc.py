@@ -49,12 +49,8 @@ def test_standalone_grpc() -> None:
     with standalone_grpc(ROOT) as client:
         assert client.call("ServerReady").ready
         for count in (1, 2):
-            assert (
-                client.infer(
-                    [("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])], model="iris"
-                ).kind
-                == "ok"
-            )
+            features = ("features", "FP32", [1, 4], [5.1, 3.5, 1.4, 0.2])
+            assert client.infer([features], model="iris").is_success
             (stats,) = client.call("ModelStatistics").model_stats
             assert stats.inference_count == stats.inference_stats.compute_infer.count == count
 
@@ -69,4 +65,4 @@ def test_standalone_grpc_exits_during_stuck_call(
     edit(tmp_path, "def predict", "def warm_up(model):\n    pass\n\n\ndef predict")
     with standalone_grpc(tmp_path) as client:
         assert client.infer([("x", "FP32", [1], [1.0])], model="adder").kind == "DEADLINE_EXCEEDED"
-        assert client.infer([("x", "FP32", [1], [0.0])], model="adder").kind == "ok"
+        assert client.infer([("x", "FP32", [1], [0.0])], model="adder").is_success

@@ -61,7 +61,7 @@ def test_grpc_channel_keeps_its_worker() -> None:
         with grpc.insecure_channel(service.grpc_address) as channel:
             client = Grpc(channel)
             for _ in range(100):
-                assert client.infer([("x", "BYTES", [1], ["a"])]).kind == "ok"
+                assert client.infer([("x", "BYTES", [1], ["a"])]).is_success
         wait_for(lambda: service.log().count('"protocol":"grpc"') == 100)
         assert len(grpc_workers(service)) == 1
 
