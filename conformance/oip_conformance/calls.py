@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from oip_conformance import messages
 from oip_conformance.client import LastExchange
-from oip_conformance.texts import SHOWN_BYTES, show_bytes
+from oip_conformance.texts import MAX_EXCERPT_BYTES, show_bytes
 
 MAX_PARSED_BYTES = 100_000
 
@@ -75,6 +75,6 @@ def request_text(path: str, request: Any) -> str:
 def message_text(message: Any) -> str:
     """Return the truncated text of a message."""
     text = text_format.MessageToString(message, as_utf8=True)
-    if len(text) <= SHOWN_BYTES:
+    if len(text) <= MAX_EXCERPT_BYTES:
         return text
-    return f"{text[:SHOWN_BYTES]}... ({message.ByteSize()} bytes)"
+    return f"{text[:MAX_EXCERPT_BYTES]}... ({message.ByteSize()} bytes)"

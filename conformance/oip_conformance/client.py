@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from oip_conformance.texts import SHOWN_BYTES, show_bytes
+from oip_conformance.texts import MAX_EXCERPT_BYTES, show_bytes
 from oip_conformance.wires import HEADER_LENGTH, describe_response
 
 TIMEOUT_SECONDS = 5.0
 # Errors of a request on an idle connection that the server has closed.
-IDLE_CLOSED = (ConnectionResetError, BrokenPipeError)
+IDLE_CONNECTION_ERRORS = (ConnectionResetError, BrokenPipeError)
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Http:
             reply = read_reply(self.connection.getresponse())
         except (OSError, http.client.HTTPException) as error:
             self.connection.close()
-            if was_open and self.reconnects and isinstance(error, IDLE_CLOSED):
+            if was_open and self.reconnects and isinstance(error, IDLE_CONNECTION_ERRORS):
                 return self.open(method, path, body, headers, chunked)
             raise
         self.last.record_reply(reply)
@@ -163,8 +163,8 @@ class Http:
             size = sum(len(piece) for piece in body)
             lines.append(f"({len(body)} pieces, of {size} bytes in all)")
             # The pieces can be large. Only their beginnings are joined.
-            beginnings = [piece[:SHOWN_BYTES] for piece in body[:SHOWN_BYTES]]
-            body = b"".join(beginnings)[:SHOWN_BYTES]
+            beginnings = [piece[:MAX_EXCERPT_BYTES] for piece in body[:MAX_EXCERPT_BYTES]]
+            body = b"".join(beginnings)[:MAX_EXCERPT_BYTES]
         lines += ["", show_bytes(body)]
         self.last.record_request("\n".join(lines).strip())
 
@@ -199,7 +199,7 @@ class RawConnection:
     def send(self, *octets: bytes) -> None:
         data = b"".join(octets)
         self.pending += data
-        self.last.record_request(show_bytes(self.pending, 2 * SHOWN_BYTES))
+        self.last.record_request(show_bytes(self.pending, 2 * MAX_EXCERPT_BYTES))
         self.connection.sendall(data)
 
     def head(self, method: str, path: str, **headers: Any) -> bytes:

@@ -20,7 +20,7 @@ from oip_conformance import plugin as case_plugin
 from oip_conformance.addresses import InvalidTarget
 from oip_conformance.client import TIMEOUT_SECONDS
 from oip_conformance.model import NAME
-from oip_conformance.origins import RULES, Origin
+from oip_conformance.origins import RULE_ORIGINS, Origin
 from oip_conformance.report import (
     GROUPS,
     Report,
@@ -33,11 +33,11 @@ from oip_conformance.report import (
 from oip_conformance.restart import restart, time_limit
 from oip_conformance.target import TARGET, Target
 
-HERE = Path(__file__).parent
-OPTIONS = [
-    str(HERE / "cases"),
+DIRECTORY = Path(__file__).parent
+PYTEST_OPTIONS = [
+    str(DIRECTORY / "cases"),
     "-c",
-    str(HERE / "pytest.ini"),
+    str(DIRECTORY / "pytest.ini"),
     "-qq",
     "--no-header",
     "--no-summary",
@@ -45,9 +45,9 @@ OPTIONS = [
     "-p",
     "no:cacheprovider",
 ]
-CASE_SECONDS = 15.0
+CASE_TIMEOUT_SECONDS = 15.0
 # Exit codes of pytest if it has run the cases.
-COMPLETED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+COMPLETED_RUN_CODES = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 @click.command(context_settings={"show_default": True})
@@ -79,7 +79,7 @@ COMPLETED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
     "--case-timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    default=CASE_SECONDS,
+    default=CASE_TIMEOUT_SECONDS,
     help="Timeout of a case in seconds. A case can send several requests.",
 )
 @click.option(
@@ -167,7 +167,7 @@ def main(
         write(json_path, report.as_json())
     if junit_path:
         write(junit_path, report.as_junit())
-    sys.exit(bool(report.failed or report.stopped))
+    sys.exit(bool(report.failed or report.stop_reason))
 
 
 def check_writable(option: str, path: Path | None) -> None:
@@ -178,7 +178,7 @@ def check_writable(option: str, path: Path | None) -> None:
 
 def parse_rules(options: tuple[str, ...]) -> list[str]:
     """Return the rules and groups in the values of --rule. Raise InvalidTarget for others."""
-    known = [*GROUPS, *sorted(RULES, key=rule_order)]
+    known = [*GROUPS, *sorted(RULE_ORIGINS, key=rule_order)]
     rules = []
     for option in options:
         for text in option.split(","):
@@ -200,13 +200,13 @@ def run_cases(runner: CaseRunner) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     start = time.monotonic()
-    code = pytest.main(OPTIONS, plugins=[case_plugin, runner.report, runner])
+    code = pytest.main(PYTEST_OPTIONS, plugins=[case_plugin, runner.report, runner])
     runner.report.seconds = time.monotonic() - start
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         options = [f"--rule {rule}" for rule in runner.rules]
         options += [f"--origin {origin}" for origin in runner.origins]
         raise InvalidTarget(f"{' '.join(options)}: the options select no case in common")
-    if code not in COMPLETED:
+    if code not in COMPLETED_RUN_CODES:
         sys.exit(int(code))
 
 
@@ -247,7 +247,7 @@ class CaseRunner:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if self.is_selected(item)]
-        self.report.expected = len(items)
+        self.report.expected_cases = len(items)
 
     def is_selected(self, item: pytest.Item) -> bool:
         """Return True if the case names a selected rule and has a selected origin."""
@@ -280,10 +280,10 @@ class CaseRunner:
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=next_item)
                 if not self.report.has_passed(item) and self.target.is_killed():
                     self.report.record_kill(item)
-                    self.report.stopped = self.restart_server(name_of(item))
+                    self.report.stop_reason = self.restart_server(name_of(item))
             except KeyboardInterrupt:
-                self.report.stopped = f"interrupted at {name_of(item)}"
-            if self.report.stopped:
+                self.report.stop_reason = f"interrupted at {name_of(item)}"
+            if self.report.stop_reason:
                 break
         return True
 

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from oip_conformance.target import Target
 
 # Statuses of servers that do not support a feature.
-DECLINED = (404, 405, 415, 501)
+UNSUPPORTED_STATUSES = (404, 405, 415, 501)
 # Other statuses with which servers reject a body that they cannot read.
-INVALID = (400, 422)
+INVALID_BODY_STATUSES = (400, 422)
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
 REFLECTION_PATH = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 def why_declined(action: str, reply: Reply, *other_statuses: int) -> str | None:
-    """Return "ACTION got STATUS" if the status is in DECLINED, or one of the other statuses."""
+    """Return "ACTION got STATUS" for a status in UNSUPPORTED_STATUSES or `other_statuses`."""
     status = reply.status_code
-    if status in DECLINED or status in other_statuses:
+    if status in UNSUPPORTED_STATUSES or status in other_statuses:
         return f"{action} got {status}"
     return None
 
@@ -63,7 +63,7 @@ def why_no_request_coding(
     body = json.dumps({"inputs": [SMALL_JSON]}).encode()
     headers = {"Content-Encoding": coding}
     reply = target.http.post(f"{target.path}/infer", compress(body), headers)
-    return why_declined(f"Content-Encoding: {coding}", reply, *INVALID)
+    return why_declined(f"Content-Encoding: {coding}", reply, *INVALID_BODY_STATUSES)
 
 
 def why_no_binary(target: Target) -> str | None:
@@ -105,7 +105,7 @@ def why_no_datatype_json(target: Target, *, datatype: str) -> str | None:
         "outputs": [{"name": output_of(name)}],
     }
     reply = target.rest.post(envelope)
-    return why_declined(f"{datatype} as JSON", reply, *INVALID)
+    return why_declined(f"{datatype} as JSON", reply, *INVALID_BODY_STATUSES)
 
 
 def why_no_content_types(target: Target) -> str | None:

@@ -35,7 +35,7 @@ TensorSpec = tuple[str, str, list[int]]
 # Inputs with the datatype INT32, without "_in", by their number of dimensions.
 INPUT_OF_RANK = {1: "int32", 2: "grid", 3: "cube"}
 # The returned tensors.
-ECHOED: list[TensorSpec] = [
+ECHOED_TENSORS: list[TensorSpec] = [
     ("bool", "BOOL", [-1]),
     ("uint8", "UINT8", [-1]),
     ("uint16", "UINT16", [-1]),
@@ -56,10 +56,14 @@ ECHOED: list[TensorSpec] = [
     ("column", "INT32", [-1, 1]),
 ]
 # Inputs that the model does not return.
-CONTROLS: list[TensorSpec] = [("fail_in", "BYTES", [-1]), ("delay_in", "FP32", [-1])]
+CONTROL_INPUTS: list[TensorSpec] = [("fail_in", "BYTES", [-1]), ("delay_in", "FP32", [-1])]
 
-INPUTS = [(f"{name}_in", datatype, shape) for name, datatype, shape in ECHOED] + CONTROLS
-OUTPUTS = [(f"{name}_out", datatype, shape) for name, datatype, shape in ECHOED]
+INPUTS: list[TensorSpec] = []
+OUTPUTS: list[TensorSpec] = []
+for name, datatype, shape in ECHOED_TENSORS:
+    INPUTS.append((f"{name}_in", datatype, shape))
+    OUTPUTS.append((f"{name}_out", datatype, shape))
+INPUTS += CONTROL_INPUTS
 
 
 def input_of(datatype: str) -> str:

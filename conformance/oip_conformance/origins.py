@@ -49,12 +49,12 @@ def origins_by_rule() -> dict[str, Origin]:
     return origins
 
 
-RULES = origins_by_rule()
+RULE_ORIGINS = origins_by_rule()
 
 # Rule, test, parameters (* stands for any text) and origin.
 CaseOrigin = tuple[str, str, str, Origin]
 # Cases with another origin than their rule. If several lines match a case, the first line counts.
-CASES: list[CaseOrigin] = [
+CASE_ORIGINS: list[CaseOrigin] = [
     ("R1", "test_input_names_are_case_sensitive", "*", OWN),
     ("R1", "test_output_names_are_case_sensitive", "*", OWN),
     ("R2", "test_get", "*/", OWN),
@@ -137,10 +137,10 @@ def origin_of(rule: str, test: str) -> Origin:
 
     `test` is the name of the test with its parameters in square brackets.
     """
-    function, parameters = split(test)
-    origin = RULES[rule]
-    for line in CASES:
-        if matches(line, rule, function, parameters):
+    function, parameters = split_case_name(test)
+    origin = RULE_ORIGINS[rule]
+    for line in CASE_ORIGINS:
+        if matches_case(line, rule, function, parameters):
             origin = line[-1]
             break
     if origin is SPECIFICATION and parameters.startswith("rest binary"):
@@ -148,14 +148,14 @@ def origin_of(rule: str, test: str) -> Origin:
     return origin
 
 
-def split(test: str) -> tuple[str, str]:
+def split_case_name(test: str) -> tuple[str, str]:
     """Return the name of the test's function, and its parameters or ""."""
     function, _, parameters = test.partition("[")
     return function, parameters.removesuffix("]")
 
 
-def matches(line: CaseOrigin, rule: str, function: str, parameters: str) -> bool:
-    """Return True if the line of CASES applies to the case."""
+def matches_case(line: CaseOrigin, rule: str, function: str, parameters: str) -> bool:
+    """Return True if the line of CASE_ORIGINS applies to the case."""
     line_rule, line_function, pattern, _ = line
     if (line_rule, line_function) != (rule, function):
         return False

@@ -143,7 +143,7 @@ def pytest_make_parametrize_id(config: pytest.Config, val: Any, argname: str) ->
 
 
 # Descriptions of comparison operators.
-EXPECTED = {
+OPERATOR_DESCRIPTIONS = {
     "==": "",
     "!=": "other than ",
     "<=": "at most ",
@@ -156,13 +156,13 @@ EXPECTED = {
 def pytest_assertrepr_compare(op: str, left: Any, right: Any) -> list[str] | None:
     """Describe a failed comparison in one line, with the expected and the actual value."""
     if op in ("in", "not in"):
-        return [f"expected {short(left)} {op} {short(right)}"]
-    if op in EXPECTED:
-        return [f"expected {EXPECTED[op]}{short(right)}, got {short(left)}"]
+        return [f"expected {short_repr(left)} {op} {short_repr(right)}"]
+    if op in OPERATOR_DESCRIPTIONS:
+        return [f"expected {OPERATOR_DESCRIPTIONS[op]}{short_repr(right)}, got {short_repr(left)}"]
     return None
 
 
-def short(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return the value as truncated text. Headers are dicts, and sets are sorted."""
     if isinstance(value, Enum):
         return value.name

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from oip_conformance.client import LastExchange
-from oip_conformance.origins import Origin, origin_of, split
+from oip_conformance.origins import Origin, origin_of, split_case_name
 from oip_conformance.skips import NOT_RUN, NOT_SUPPORTED, outcome_of_skip
 from oip_conformance.texts import escape, shorten
 
@@ -60,7 +60,7 @@ class Case:
     def is_failed(self) -> bool:
         return self.outcome in FAILURES
 
-    def is_of(self, rule_or_group: str) -> bool:
+    def counts_toward(self, rule_or_group: str) -> bool:
         """Return True if the case counts toward this rule, or toward this group of rules."""
         return rule_or_group in (self.rule, group_of(self.rule))
 
@@ -99,7 +99,7 @@ def rules_of(item: pytest.Item) -> list[str]:
 def name_of(item: pytest.Item) -> str:
     """Return the sentence in the test's docstring, and the parameters of the case if it has any."""
     sentence = " ".join(item.function.__doc__.split()).rstrip(".")  # type: ignore[attr-defined]
-    _, parameters = split(item.name)
+    _, parameters = split_case_name(item.name)
     return f"{sentence} [{parameters}]" if parameters else sentence
 
 
@@ -119,8 +119,8 @@ def report_order(case: Case) -> tuple[int, tuple[int, int]]:
 class Report:
     """A pytest plugin that collects the outcomes.
 
-    `context` describes the run, and `last` is the last request. `stopped` is the reason if the run
-    ended before all `expected` cases were complete.
+    `context` describes the run, and `last` is the last request. `stop_reason` is the reason if the
+    run ended before it had completed as many cases as `expected_cases`.
     """
 
     def __init__(self, context: dict[str, Any], last: LastExchange) -> None:
@@ -128,9 +128,9 @@ class Report:
         self.last = last
         # The cases by the ids of their items.
         self.cases: dict[str, Case] = {}
-        self.expected = 0
+        self.expected_cases = 0
         self.seconds = 0.0
-        self.stopped = ""
+        self.stop_reason = ""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -182,7 +182,7 @@ class Report:
         """Count the cases by outcome. Without a rule or group, or an origin, count those of all."""
         counter: Counter[str] = Counter()
         for case in self.cases.values():
-            if rule_or_group and not case.is_of(rule_or_group):
+            if rule_or_group and not case.counts_toward(rule_or_group):
                 continue
             if origin and case.origin is not origin:
                 continue
@@ -200,8 +200,9 @@ class Report:
             if verbose:
                 click.echo(indented(f"sent: {case.request}\n{case.trace}\n"))
         click.echo(f"\n{self.table()}")
-        if self.stopped:
-            click.echo(f"\npartial, {len(self.cases)} of {self.expected} cases: {self.stopped}")
+        if self.stop_reason:
+            count = f"{len(self.cases)} of {self.expected_cases} cases"
+            click.echo(f"\npartial, {count}: {self.stop_reason}")
 
     def table(self) -> str:
         """Return a table of the counts by origin, group and outcome, without groups of no cases."""
@@ -229,7 +230,7 @@ class Report:
             **self.context,
             "date": date.today().isoformat(),
             "seconds": round(self.seconds, 1),
-            "complete": not self.stopped,
+            "complete": not self.stop_reason,
             "counts": {group: self.counts(group) for group in GROUPS},
             "counts_by_origin": {origin.key: self.counts(origin=origin) for origin in Origin},
             "counts_by_rule": {rule: self.counts(rule) for rule in rules},

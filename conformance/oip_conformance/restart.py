@@ -40,7 +40,7 @@ def restart(command: str, target: Target) -> str:
             last_line = last_line_of(output.read())
             return f"--restart: the command exited with status {process.returncode}: {last_line}"
 
-    while not target.works():
+    while not target.is_working():
         if time.monotonic() > deadline:
             return f"--restart: the server did not work within {RESTART_SECONDS} s"
         time.sleep(POLL_SECONDS)

@@ -23,16 +23,16 @@ from oip_conformance.texts import show_bytes
 from oip_conformance.wires import GRPC_NAMES, RAW_ONLY_DATATYPES, Grpc, InputTuple, Response
 
 # A server can have several instances of the model, some of which no longer work.
-PROBES = 8
+PROBE_COUNT = 8
 SECONDS_BETWEEN_PROBES = 1
-UNLIMITED = [
+CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 1000),  # connect soon after a restart
 ]
-NO_RESPONSE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-BROKEN = (OSError, http.client.HTTPException, UnicodeError)
+STATUSES_WITHOUT_RESPONSE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+CONNECTION_ERRORS = (OSError, http.client.HTTPException, UnicodeError)
 TARGET = pytest.StashKey["Target"]()
 
 
@@ -83,7 +83,7 @@ class Target:
         }
         self.channel = None
         if address:
-            channel = grpc.insecure_channel(address, UNLIMITED)
+            channel = grpc.insecure_channel(address, CHANNEL_OPTIONS)
             self.channel = grpc.intercept_channel(channel, Recorder(self.last))
             self.forms["grpc typed"] = Grpc(self.channel, model=model, timeout=timeout)
             self.forms["grpc raw"] = Grpc(self.channel, raw=True, model=model, timeout=timeout)
@@ -106,7 +106,7 @@ class Target:
             self.server = members(self.http.get("/v2"))
             self.metadata = members(self.http.get(self.path))
             reply = self.rest.post({"inputs": [SMALL_JSON]})
-        except BROKEN as error:
+        except CONNECTION_ERRORS as error:
             reason = show_bytes(str(error).encode()) or repr(error)
             raise InvalidTarget(f"--http {self.url}: no HTTP server responds: {reason}") from None
         if not has_outputs(reply):
@@ -126,7 +126,7 @@ class Target:
             return True
         call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerLive")
         status = status_of(call, b"", timeout=self.timeout, wait_for_ready=True)
-        return status not in NO_RESPONSE
+        return status not in STATUSES_WITHOUT_RESPONSE
 
     def missing_tensors(self) -> list[str]:
         """Return the tensors of model.py that the model's metadata does not list, inputs first.
@@ -134,12 +134,12 @@ class Target:
         An output is left out if its input is in the result. Inputs and outputs are optional in
         metadata. If the metadata lists none of them, none is missing.
         """
-        inputs = self.unlisted("inputs", INPUTS)
-        implied = [output_of(name) for name in inputs]
-        outputs = [name for name in self.unlisted("outputs", OUTPUTS) if name not in implied]
-        return inputs + outputs
+        inputs = self.unlisted_tensors("inputs", INPUTS)
+        implied_outputs = [output_of(name) for name in inputs]
+        outputs = self.unlisted_tensors("outputs", OUTPUTS)
+        return inputs + [name for name in outputs if name not in implied_outputs]
 
-    def unlisted(self, key: str, tensors: list[TensorSpec]) -> list[str]:
+    def unlisted_tensors(self, key: str, tensors: list[TensorSpec]) -> list[str]:
         """Return the names of the supported tensors that the list `key` of the metadata lacks."""
         listed = tensor_names(self.metadata.get(key))
         if not listed:
@@ -158,20 +158,20 @@ class Target:
 
     def is_killed(self) -> bool:
         """Return True if the server fails twice to respond to valid requests over REST or gRPC."""
-        if self.works():
+        if self.is_working():
             return False
         time.sleep(SECONDS_BETWEEN_PROBES)
-        return not self.works()
+        return not self.is_working()
 
-    def works(self) -> bool:
+    def is_working(self) -> bool:
         """Return True if the server accepts several valid requests, and responds over gRPC."""
         connection = Http(self.url, timeout=self.timeout)
         rest = Rest(connection, model=self.rest.model)
         try:
-            for _ in range(PROBES):
+            for _ in range(PROBE_COUNT):
                 if not has_outputs(rest.post({"inputs": [SMALL_JSON]})):
                     return False
-        except BROKEN:
+        except CONNECTION_ERRORS:
             return False
         finally:
             connection.close()

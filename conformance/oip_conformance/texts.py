@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHOWN_BYTES = 500
+MAX_EXCERPT_BYTES = 500
 
 
 def shorten(text: str, length: int) -> str:
@@ -28,7 +28,7 @@ def printable(text: str, allowed: str = "") -> str:
     return "".join(characters)
 
 
-def show_bytes(octets: bytes, length: int = SHOWN_BYTES) -> str:
+def show_bytes(octets: bytes, length: int = MAX_EXCERPT_BYTES) -> str:
     """Return the first `length` bytes as text. If there are more, their number follows."""
     head = octets[:length].decode(errors="backslashreplace")
     text = printable(head, allowed="\n")

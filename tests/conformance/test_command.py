@@ -19,8 +19,7 @@ from dev.conformance.tables import PAGE, failed_groups, load_results, make_table
 from oip_conformance.command import main
 from oip_conformance.large_requests import large_request
 from oip_conformance.model import NAME
-from oip_conformance.origins import CASES, matches, split
-from oip_conformance.origins import RULES as ORIGINS
+from oip_conformance.origins import CASE_ORIGINS, RULE_ORIGINS, matches_case, split_case_name
 from tests.conformance.runs import address_options, check
 from tests.kit.environments import ROOT
 from tests.kit.processes import Running, gunicorn, peak, reset_peak, wait_for, workers
@@ -113,10 +112,10 @@ def test_rule_selects_every_case_that_names_it(running: Running, tmp_path: Path)
 
 def test_every_case_has_an_origin(suite_run: SuiteRun) -> None:
     """Each rule has an origin, each exception matches a case, and the counts by origin include all cases."""
-    assert set(RULES) <= set(ORIGINS)
+    assert set(RULES) <= set(RULE_ORIGINS)
     report = suite_run.report
-    cases = {(case["rule"], *split(case["test"])) for case in report["cases"]}
-    unused = [line for line in CASES if not any(matches(line, *case) for case in cases)]
+    cases = {(case["rule"], *split_case_name(case["test"])) for case in report["cases"]}
+    unused = [line for line in CASE_ORIGINS if not any(matches_case(line, *case) for case in cases)]
     assert unused == []
     assert sum(counts["passed"] for counts in report["counts_by_origin"].values()) == len(
         report["cases"]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from oip_conformance.model import ECHOED, NAME, VERSION
+from oip_conformance.model import ECHOED_TENSORS, NAME, VERSION
 from oip_conformance.values import VALUES
 from oip_conformance.wires import InputTuple
 from tests.fuzz.judge import LENGTH
@@ -52,8 +52,8 @@ def small(name: str, datatype: str, shape: list[int]) -> Iterator[InputTuple]:
 
 FAILING: InputTuple = ("fail_in", "BYTES", [1], [b"as asked"])
 # Without delay_in, because a mutated delay could block the model.
-INPUTS = [*(sent for tensor in ECHOED for sent in small(*tensor)), FAILING]
-SUBJECT = Subject(NAME, INPUTS, [f"{name}_out" for name, _, _ in ECHOED])
+INPUTS = [*(input_tuple for tensor in ECHOED_TENSORS for input_tuple in small(*tensor)), FAILING]
+SUBJECT = Subject(NAME, INPUTS, [f"{name}_out" for name, _, _ in ECHOED_TENSORS])
 MESSAGES = Messages(SUBJECT)
 
 chunks = st.sampled_from([0, 0, 0, 1, 7, 1000])

@@ -15,7 +15,7 @@ from oip_conformance.inputs import (
     outputs_of,
     vector,
 )
-from oip_conformance.model import ECHOED
+from oip_conformance.model import ECHOED_TENSORS
 from oip_conformance.outcomes import (
     check_error,
     check_error_text,
@@ -277,7 +277,7 @@ def test_all_outputs(target: Target, form: str) -> None:
     """R16: if no output is requested, the response contains all, in the metadata's order."""
     if form == "grpc typed":
         form = "grpc raw"  # FP16 and BF16 are among the outputs
-    tensors = target.supported_tensors(ECHOED)
+    tensors = target.supported_tensors(ECHOED_TENSORS)
     if form == "rest json":
         for _, datatype, _ in tensors:
             require_json(target, datatype)
