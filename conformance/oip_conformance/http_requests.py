@@ -29,10 +29,10 @@ def request_with_data(name: str, datatype: str, shape: Any, data: str) -> str:
     return f'{{"inputs": [{tensor}], "outputs": [{{"name": "{name}_out"}}]}}'
 
 
-BODY = echo_request(SMALL_JSON, "fp32_out")
+VALID_BODY = echo_request(SMALL_JSON, "fp32_out")
 # Large enough for a compressed response.
 LARGE_TEXT = "x" * 2000
-LARGE = echo_request(json_input("bytes_in", "BYTES", [1], [LARGE_TEXT]), "bytes_out")
+LARGE_BODY = echo_request(json_input("bytes_in", "BYTES", [1], [LARGE_TEXT]), "bytes_out")
 Compression = Callable[[bytes], bytes]
 CODINGS: dict[str, Compression] = {"gzip": gzip.compress, "deflate": zlib.compress}
 # The codings as parameters of a case, which is not supported if the server lacks the coding.
@@ -43,7 +43,7 @@ SUPPORTED_CODINGS = [
 
 
 def check_echo(reply: Reply) -> None:
-    """Check that the reply is the response to BODY."""
+    """Check that the reply is the response to VALID_BODY."""
     output = success(reply).json["outputs"][0]
     data = output["data"]
     assert data == SMALL_VALUES, f"expected {SMALL_VALUES}, got {data}"
@@ -52,4 +52,4 @@ def check_echo(reply: Reply) -> None:
 def check_next_request(http: Http, infer_path: str) -> None:
     """Check that the connection is open and accepts the next request."""
     assert http.connection.sock is not None, "the server closed the connection"
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))

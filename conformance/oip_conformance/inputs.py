@@ -27,6 +27,6 @@ def outputs_of(*inputs: InputTuple) -> dict[str, Output]:
 
 
 SMALL_VALUES = [1.5, -2.0]
-SMALL = vector("FP32", SMALL_VALUES)
-SMALL_JSON = json_input(*SMALL)
-SMALL_OUTPUTS = outputs_of(SMALL)
+SMALL_INPUT = vector("FP32", SMALL_VALUES)
+SMALL_JSON = json_input(*SMALL_INPUT)
+SMALL_OUTPUTS = outputs_of(SMALL_INPUT)

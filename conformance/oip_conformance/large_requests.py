@@ -16,7 +16,7 @@ from oip_conformance.wires import HEADER_LENGTH, message_of_size
 
 # Bytes for the rest of a request.
 HEAD_LENGTH = 512
-FP32: dict[str, Any] = {"name": "fp32_in", "datatype": "FP32", "shape": [1]}
+FP32_INPUT: dict[str, Any] = {"name": "fp32_in", "datatype": "FP32", "shape": [1]}
 FP32_OUTPUT = {"name": "fp32_out"}
 
 
@@ -34,7 +34,7 @@ def large_request(form: str, size: int, model: str = NAME) -> tuple[bytes, dict[
 def large_json(size: int) -> bytes:
     text = "x" * (size - HEAD_LENGTH)
     envelope = {
-        "inputs": [{**FP32, "data": [0]}, json_input("bytes_in", "BYTES", [1], [text])],
+        "inputs": [{**FP32_INPUT, "data": [0]}, json_input("bytes_in", "BYTES", [1], [text])],
         "outputs": [FP32_OUTPUT],
     }
     return json.dumps(envelope).encode().ljust(size)
@@ -48,7 +48,7 @@ def large_binary(size: int) -> bytes:
         "shape": [length],
         "parameters": {"binary_data_size": length},
     }
-    envelope = {"inputs": [{**FP32, "data": [0]}, tensor], "outputs": [FP32_OUTPUT]}
+    envelope = {"inputs": [{**FP32_INPUT, "data": [0]}, tensor], "outputs": [FP32_OUTPUT]}
     return json.dumps(envelope).encode().ljust(HEAD_LENGTH) + bytes(length)
 
 
@@ -57,7 +57,7 @@ def large_raw(size: int, model: str) -> bytes:
     tensor = {"name": "uint8_in", "datatype": "UINT8", "shape": [length]}
     request = ModelInferRequest(
         model_name=model,
-        inputs=[FP32, tensor],
+        inputs=[FP32_INPUT, tensor],
         outputs=[FP32_OUTPUT],
         raw_input_contents=[bytes(4), bytes(length)],
     )
@@ -74,7 +74,7 @@ def large_typed(size: int, model: str) -> bytes:
     }
     request = ModelInferRequest(
         model_name=model,
-        inputs=[{**FP32, "contents": {"fp32_contents": [0]}}, tensor],
+        inputs=[{**FP32_INPUT, "contents": {"fp32_contents": [0]}}, tensor],
         outputs=[FP32_OUTPUT],
     )
     return message_of_size(request, size)

@@ -25,7 +25,7 @@ from oip_conformance.wires import HEADER_LENGTH, Rest, pack
 
 pytestmark = pytest.mark.needs("binary")
 # An input without elements. It has no bytes after the JSON.
-EMPTY, _ = binary_tensor("int16", shape=[0], parameters={"binary_data_size": 0})
+EMPTY_INPUT, _ = binary_tensor("int16", shape=[0], parameters={"binary_data_size": 0})
 
 
 @pytest.mark.parametrize("stated", INVALID_LENGTHS)
@@ -61,7 +61,7 @@ def test_header_length_of_zero(rest: Rest) -> None:
 
 def test_header_length_of_whole_body(rest: Rest) -> None:
     """B4: a header length equal to the body's length is valid without binary tensors."""
-    for tensor in (json_tensor("int16"), EMPTY):
+    for tensor in (json_tensor("int16"), EMPTY_INPUT):
         no_bytes = b""  # an argument, so that the request has a header length
         reply = rest.post({"inputs": [tensor], "outputs": [json_output("int16")]}, no_bytes)
         data = success(reply).json["outputs"][0]["data"]
@@ -85,7 +85,7 @@ def test_missing_header_length(rest: Rest) -> None:
     path = f"/v2/models/{rest.model}/infer"
     for body in (head, head + blob):
         check_error(rest.client.post(path, body), 400)
-    check_success(rest.post({"inputs": [EMPTY]}))
+    check_success(rest.post({"inputs": [EMPTY_INPUT]}))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 
 from oip_conformance.client import Http
 from oip_conformance.http_requests import (
-    BODY,
     CODINGS,
-    LARGE,
+    LARGE_BODY,
     LARGE_TEXT,
     SUPPORTED_CODINGS,
+    VALID_BODY,
     Compression,
     check_echo,
     check_next_request,
@@ -36,7 +36,7 @@ DECOMPRESSIONS: dict[str, Compression] = {"gzip": gzip.decompress, "deflate": zl
 @pytest.mark.parametrize("content_type", CONTENT_TYPES)
 def test_content_type_is_ignored(http: Http, infer_path: str, content_type: str | None) -> None:
     """R18: the body is read regardless of its Content-Type, or without one."""
-    check_echo(http.post(infer_path, BODY, {"Content-Type": content_type}))
+    check_echo(http.post(infer_path, VALID_BODY, {"Content-Type": content_type}))
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_content_codings(http: Http, infer_path: str, coding: str) -> None:
     case.
     """
     compress = CODINGS.get(coding.lower(), bytes)
-    check_echo(http.post(infer_path, compress(BODY), {"Content-Encoding": coding}))
+    check_echo(http.post(infer_path, compress(VALID_BODY), {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
 def test_gzip_with_several_members(http: Http, infer_path: str) -> None:
     """R18: a gzip body may have several members."""
-    body = gzip.compress(BODY[:20]) + gzip.compress(BODY[20:])
+    body = gzip.compress(VALID_BODY[:20]) + gzip.compress(VALID_BODY[20:])
     check_echo(http.post(infer_path, body, {"Content-Encoding": "gzip"}))
 
 
@@ -63,7 +63,7 @@ def test_unknown_codings(http: Http, infer_path: str, coding: str) -> None:
     """R18: an unknown coding is rejected with 415, even in a list, and the connection stays
     open.
     """
-    reply = http.post(infer_path, BODY, {"Content-Encoding": coding})
+    reply = http.post(infer_path, VALID_BODY, {"Content-Encoding": coding})
     check_error(reply, 415)
     check_next_request(http, infer_path)
 
@@ -73,7 +73,7 @@ def empty(body: bytes) -> bytes:
 
 
 def uncompressed(body: bytes) -> bytes:
-    return BODY
+    return VALID_BODY
 
 
 def one_byte_short(body: bytes) -> bytes:
@@ -127,7 +127,7 @@ def test_corrupt_compressed_body(
     stays open.
     """
     compress = CODINGS[coding]
-    body = damage(compress(BODY))
+    body = damage(compress(VALID_BODY))
     reply = http.post(infer_path, body, {"Content-Encoding": coding})
     check_error(reply, 400)
     check_next_request(http, infer_path)
@@ -136,9 +136,9 @@ def test_corrupt_compressed_body(
 @pytest.mark.needs("gzip")
 def test_wrong_content_encoding(http: Http, infer_path: str) -> None:
     """R18: a gzip body declared as deflate is rejected, and vice versa."""
-    reply = http.post(infer_path, gzip.compress(BODY), {"Content-Encoding": "deflate"})
+    reply = http.post(infer_path, gzip.compress(VALID_BODY), {"Content-Encoding": "deflate"})
     check_error(reply, 400)
-    reply = http.post(infer_path, zlib.compress(BODY), {"Content-Encoding": "gzip"})
+    reply = http.post(infer_path, zlib.compress(VALID_BODY), {"Content-Encoding": "gzip"})
     check_error(reply, 400)
 
 
@@ -155,7 +155,7 @@ def accepted_coding(accepted: str) -> Any:
 )
 def test_compressed_response(http: Http, infer_path: str, accepted: str) -> None:
     """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
-    reply = success(http.post(infer_path, LARGE, {"Accept-Encoding": accepted}))
+    reply = success(http.post(infer_path, LARGE_BODY, {"Accept-Encoding": accepted}))
     coding = reply.headers["Content-Encoding"]
     assert coding in [*CODINGS]
     decompress = DECOMPRESSIONS[coding]
@@ -172,7 +172,7 @@ def test_uncompressed_response(http: Http, infer_path: str, accepted: str | None
         headers["Accept_Encoding"] = accepted
     # http.client would add an Accept-Encoding of its own.
     with http.open_raw() as connection:
-        connection.send(connection.request(infer_path, LARGE, **headers))
+        connection.send(connection.request(infer_path, LARGE_BODY, **headers))
         reply = connection.reply()
     assert "Content-Encoding" not in success(reply).headers
     assert reply.json["outputs"][0]["data"] == [LARGE_TEXT]

@@ -11,12 +11,12 @@ from oip_conformance.target import Target
 
 pytestmark = pytest.mark.needs("content types")
 TEXT_VALUES = [b"a", "naïve 🌷".encode()]
-TEXT = vector("BYTES", TEXT_VALUES)
+TEXT_INPUT = vector("BYTES", TEXT_VALUES)
 
 
 def test_text(target: Target, form: str) -> None:
     """C7: the elements of content type str are text, in every form."""
-    response = expect(target.infer(form, [TEXT], content_types={"bytes_in": "str"}))
+    response = expect(target.infer(form, [TEXT_INPUT], content_types={"bytes_in": "str"}))
     assert response.outputs["bytes_out"].values == TEXT_VALUES
 
 
@@ -50,5 +50,5 @@ def test_array(target: Target, form: str, datatype: str, values: list) -> None:
 
 def test_unknown_content_type(target: Target, form: str) -> None:
     """C2: an unknown content type is rejected."""
-    response = target.infer(form, [TEXT], content_types={"bytes_in": "no-such-type"})
+    response = target.infer(form, [TEXT_INPUT], content_types={"bytes_in": "no-such-type"})
     expect(response, "INVALID_ARGUMENT")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oip_conformance.inputs import (
-    SMALL,
+    SMALL_INPUT,
     SMALL_JSON,
     SMALL_OUTPUTS,
     SMALL_VALUES,
@@ -31,8 +31,8 @@ from oip_conformance.target import Target
 from oip_conformance.values import VALUES
 from oip_conformance.wires import InputTuple, Response, Rest, canonical_bytes
 
-NUMBERS = vector("INT32", [5, -6])
-PLACES = ["request", "input", "output"]
+INT32_INPUT = vector("INT32", [5, -6])
+PARAMETER_PLACES = ["request", "input", "output"]
 
 
 def changed(**members: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_missing_or_invalid_members(rest: Rest, envelope: dict[str, Any]) -> Non
 @pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", "x" * 1000, None])
 def test_id(target: Target, form: str, request_id: str | None) -> None:
     """R8, G5: the response has the request's id, or none if the request has none."""
-    response = expect(target.infer(form, [SMALL], request_id=request_id))
+    response = expect(target.infer(form, [SMALL_INPUT], request_id=request_id))
     assert response.id == request_id
 
 
@@ -161,75 +161,59 @@ def test_every_datatype(target: Target, form: str, datatype: str) -> None:
 
 def test_inputs_in_any_order(target: Target, form: str) -> None:
     """R15: inputs are identified by name, in any order."""
-    for inputs in ([SMALL, NUMBERS], [NUMBERS, SMALL]):
+    for inputs in ([SMALL_INPUT, INT32_INPUT], [INT32_INPUT, SMALL_INPUT]):
         response = expect(target.infer(form, inputs))
-        assert response.outputs == outputs_of(SMALL, NUMBERS)
+        assert response.outputs == outputs_of(SMALL_INPUT, INT32_INPUT)
 
 
-def invalid_inputs(case_id: str, inputs: list[InputTuple], words: list[str]) -> Any:
+def case(case_id: str, inputs: list[InputTuple], words: list[str]) -> Any:
     """Return the parameters `inputs`, `outputs` and `words` of a case. It requests no outputs."""
     return pytest.param(inputs, [], words, id=case_id)
 
 
 # Inputs that do not match the model, and words that the error must contain.
-FAULTS = [
-    invalid_inputs("an unknown input", [("no_such_in", "FP32", [1], [1.0]), SMALL], ["no_such_in"]),
-    invalid_inputs("an input without a name", [("", "FP32", [1], [1.0]), SMALL], ["fp32_in"]),
-    invalid_inputs("an input sent twice", [SMALL, SMALL], ["fp32_in"]),
-    invalid_inputs(
-        "an input sent twice, once empty", [SMALL, ("fp32_in", "FP32", [0], [])], ["fp32_in"]
+INVALID_INPUTS = [
+    case("an unknown input", [("no_such_in", "FP32", [1], [1.0]), SMALL_INPUT], ["no_such_in"]),
+    case("an input without a name", [("", "FP32", [1], [1.0]), SMALL_INPUT], ["fp32_in"]),
+    case("an input sent twice", [SMALL_INPUT, SMALL_INPUT], ["fp32_in"]),
+    case(
+        "an input sent twice, once empty", [SMALL_INPUT, ("fp32_in", "FP32", [0], [])], ["fp32_in"]
     ),
-    invalid_inputs(
-        "another datatype", [("fp32_in", "FP64", [1], [1.0])], ["fp32_in", "FP32", "FP64"]
-    ),
-    invalid_inputs(
-        "another datatype, empty", [("fp32_in", "INT32", [0], [])], ["fp32_in", "FP32", "INT32"]
-    ),
-    invalid_inputs(
-        "an unknown datatype", [("fp32_in", "FP33", [0], [])], ["fp32_in", "FP32", "FP33"]
-    ),
-    invalid_inputs(
-        "a rank too many", [("fp32_in", "FP32", [1, 2], [1.0, 2.0])], ["fp32_in", "[1,2]"]
-    ),
-    invalid_inputs("a rank too few", [("fp32_in", "FP32", [], [1.0])], ["fp32_in", "[]"]),
-    invalid_inputs(
-        "a vector for a matrix", [("pairs_in", "FP32", [2], [1.0, 2.0])], ["pairs_in", "[2]"]
-    ),
-    invalid_inputs(
+    case("another datatype", [("fp32_in", "FP64", [1], [1.0])], ["fp32_in", "FP32", "FP64"]),
+    case("another datatype, empty", [("fp32_in", "INT32", [0], [])], ["fp32_in", "FP32", "INT32"]),
+    case("an unknown datatype", [("fp32_in", "FP33", [0], [])], ["fp32_in", "FP32", "FP33"]),
+    case("a rank too many", [("fp32_in", "FP32", [1, 2], [1.0, 2.0])], ["fp32_in", "[1,2]"]),
+    case("a rank too few", [("fp32_in", "FP32", [], [1.0])], ["fp32_in", "[]"]),
+    case("a vector for a matrix", [("pairs_in", "FP32", [2], [1.0, 2.0])], ["pairs_in", "[2]"]),
+    case(
         "another dimension", [("pairs_in", "FP32", [1, 3], [1.0] * 3)], ["pairs_in", "2", "[1,3]"]
     ),
-    invalid_inputs(
-        "another dimension, empty", [("pairs_in", "FP32", [0, 3], [])], ["pairs_in", "[0,3]"]
-    ),
-    invalid_inputs(
-        "a matrix for a cube", [("cube_in", "INT32", [2, 2], [1] * 4)], ["cube_in", "[2,2]"]
-    ),
-    invalid_inputs("an empty datatype", [("fp32_in", "", [0], [])], ["fp32_in", "FP32"]),
-    invalid_inputs("65 dimensions", [("fp32_in", "FP32", [1] * 65, [1.0])], ["fp32_in", "65"]),
-    invalid_inputs("a long name", [("n" * 9000, "FP32", [0], [])], ["nnn"]),
-    invalid_inputs("a name with a line break", [("🌷\n", "FP32", [0], [])], ["🌷"]),
+    case("another dimension, empty", [("pairs_in", "FP32", [0, 3], [])], ["pairs_in", "[0,3]"]),
+    case("a matrix for a cube", [("cube_in", "INT32", [2, 2], [1] * 4)], ["cube_in", "[2,2]"]),
+    case("an empty datatype", [("fp32_in", "", [0], [])], ["fp32_in", "FP32"]),
+    case("65 dimensions", [("fp32_in", "FP32", [1] * 65, [1.0])], ["fp32_in", "65"]),
+    case("a long name", [("n" * 9000, "FP32", [0], [])], ["nnn"]),
+    case("a name with a line break", [("🌷\n", "FP32", [0], [])], ["🌷"]),
 ]
-OUTPUT_FAULTS = [
-    pytest.param([SMALL], ["no_such_out"], ["no_such_out"], id="an unknown output"),
-    pytest.param([SMALL], ["fp32_out", ""], ["fp32_out"], id="an output without a name"),
-    pytest.param([SMALL], ["fp32_out", "fp32_out"], ["fp32_out"], id="an output asked for twice"),
-    pytest.param([SMALL], ["fp32_in"], ["fp32_in"], id="an input asked for"),
+INVALID_OUTPUTS = [
+    pytest.param([SMALL_INPUT], ["no_such_out"], ["no_such_out"], id="an unknown output"),
+    pytest.param([SMALL_INPUT], ["fp32_out", ""], ["fp32_out"], id="an output without a name"),
+    pytest.param(
+        [SMALL_INPUT], ["fp32_out", "fp32_out"], ["fp32_out"], id="an output asked for twice"
+    ),
+    pytest.param([SMALL_INPUT], ["fp32_in"], ["fp32_in"], id="an input asked for"),
 ]
-DATA_FAULTS = [
-    invalid_inputs("too few elements", [("fp32_in", "FP32", [3], [1.0])], ["fp32_in", "3"]),
-    invalid_inputs("too many elements", [("fp32_in", "FP32", [1], [1.0, 2.0])], ["fp32_in", "1"]),
-    invalid_inputs("a negative dimension", [("fp32_in", "FP32", [-1], [1.0])], ["fp32_in", "-1"]),
-    invalid_inputs(
-        "a product beyond 64 bits", [("grid_in", "INT32", [2**32, 2**32], [])], ["grid_in"]
-    ),
-    invalid_inputs("a dimension beyond NumPy", [("grid_in", "INT32", [2**62, 0], [])], ["grid_in"]),
-    invalid_inputs(
-        "too few elements of BYTES", [("bytes_in", "BYTES", [3], [b"a"])], ["bytes_in", "3", "1"]
-    ),
+INVALID_DATA = [
+    case("too few elements", [("fp32_in", "FP32", [3], [1.0])], ["fp32_in", "3"]),
+    case("too many elements", [("fp32_in", "FP32", [1], [1.0, 2.0])], ["fp32_in", "1"]),
+    case("a negative dimension", [("fp32_in", "FP32", [-1], [1.0])], ["fp32_in", "-1"]),
+    case("a product beyond 64 bits", [("grid_in", "INT32", [2**32, 2**32], [])], ["grid_in"]),
+    case("a dimension beyond NumPy", [("grid_in", "INT32", [2**62, 0], [])], ["grid_in"]),
+    case("too few elements of BYTES", [("bytes_in", "BYTES", [3], [b"a"])], ["bytes_in", "3", "1"]),
 ]
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "words"), FAULTS)
+@pytest.mark.parametrize(("inputs", "outputs", "words"), INVALID_INPUTS)
 def test_rejects_invalid_inputs(
     target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
@@ -238,7 +222,7 @@ def test_rejects_invalid_inputs(
     """
     response = target.infer(form, inputs, outputs)
     expect(response, "INVALID_ARGUMENT")
-    expect(target.infer(form, [SMALL]))
+    expect(target.infer(form, [SMALL_INPUT]))
 
 
 @pytest.mark.parametrize(
@@ -255,7 +239,7 @@ def test_column_matches_vector(
     assert response.outputs == {f"{name}_out": ("INT32", output_shape, values)}
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "words"), OUTPUT_FAULTS)
+@pytest.mark.parametrize(("inputs", "outputs", "words"), INVALID_OUTPUTS)
 def test_rejects_invalid_outputs(
     target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
@@ -269,7 +253,7 @@ def test_rejects_invalid_outputs(
 )
 def test_requested_outputs(target: Target, form: str, names: list[str]) -> None:
     """R16: the response contains only the requested outputs, in that order."""
-    response = expect(target.infer(form, [SMALL, NUMBERS], names))
+    response = expect(target.infer(form, [SMALL_INPUT, INT32_INPUT], names))
     assert list(response.outputs) == names
 
 
@@ -294,7 +278,7 @@ def test_all_outputs(target: Target, form: str) -> None:
 def test_parameters_of_every_type(target: Target, form: str) -> None:
     """R17: parameters may be strings, numbers and booleans, and unknown ones are ignored."""
     parameters: dict[str, Any] = {"a": "text", "b": 3, "c": 0.5, "d": True, "": "", "🌷": -(2**62)}
-    response = expect(target.infer(form, [SMALL], parameters=parameters))
+    response = expect(target.infer(form, [SMALL_INPUT], parameters=parameters))
     assert response.outputs == SMALL_OUTPUTS
 
 
@@ -311,21 +295,23 @@ def test_parameters_of_every_type(target: Target, form: str) -> None:
         },
     ],
 )
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PARAMETER_PLACES)
 def test_null_parameters(rest: Rest, place: str, parameters: dict[str, None]) -> None:
     """R17: a parameter whose value is null is ignored."""
     check_success(rest.post(with_parameters(place, parameters)))
 
 
 @pytest.mark.parametrize("parameters", [[], "a", 5, True, {"a": [1]}, {"a": {}}])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PARAMETER_PLACES)
 def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
     """R17: parameters other than an object of strings, numbers and booleans are rejected."""
     reply = rest.post(with_parameters(place, parameters))
     check_error(reply, 400)
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "words"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "words"), [*INVALID_INPUTS, *INVALID_OUTPUTS, *INVALID_DATA]
+)
 def test_error_message(
     target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
@@ -338,7 +324,9 @@ def test_error_message(
     check_error_text(response, words)
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "words"), [*FAULTS, *OUTPUT_FAULTS, *DATA_FAULTS])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "words"), [*INVALID_INPUTS, *INVALID_OUTPUTS, *INVALID_DATA]
+)
 def test_same_error_message(
     target: Target, rpc: Any, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
@@ -370,4 +358,4 @@ def test_model_error(target: Target, form: str) -> None:
     response = target.infer(form, [("fail_in", "BYTES", [1], [message.encode()])], [])
     expect(response, "INTERNAL", message)
     assert "File " not in response.text
-    expect(target.infer(form, [SMALL]))
+    expect(target.infer(form, [SMALL_INPUT]))

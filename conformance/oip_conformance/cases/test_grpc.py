@@ -14,14 +14,21 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from oip_conformance import messages
 from oip_conformance.frames import Connection
 from oip_conformance.grpc_requests import tensor
-from oip_conformance.inputs import SMALL, SMALL_OUTPUTS
+from oip_conformance.inputs import SMALL_INPUT, SMALL_OUTPUTS
 from oip_conformance.outcomes import expect, status_of
 from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, message_of_size
 
 SERVER_LIVE = f"/{messages.SERVICE_NAME}/ServerLive"
 MODEL_INFER = f"/{messages.SERVICE_NAME}/ModelInfer"
-CALLS = ["ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer"]
+METHODS = [
+    "ServerLive",
+    "ServerReady",
+    "ServerMetadata",
+    "ModelReady",
+    "ModelMetadata",
+    "ModelInfer",
+]
 DELAY_SECONDS = 0.5
 
 
@@ -29,7 +36,7 @@ DELAY_SECONDS = 0.5
 def check_valid_call_afterward(target: Target, rpc: Grpc) -> Iterator[None]:
     """G1: after any request, the channel accepts the next call."""
     yield
-    response = expect(target.infer("grpc raw", [SMALL]))
+    response = expect(target.infer("grpc raw", [SMALL_INPUT]))
     assert response.outputs == SMALL_OUTPUTS
 
 
@@ -46,7 +53,7 @@ def fp32_request(rpc: Grpc) -> Any:
     return infer_request(rpc, "fp32", "FP32", fp32_contents=[1.5])
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", METHODS)
 def test_calls(target: Target, rpc: Grpc, name: str) -> None:
     """G1: the service implements the protocol's methods."""
     fields = {}
@@ -95,7 +102,7 @@ def test_unknown_fields(rpc: Grpc) -> None:
 @pytest.mark.parametrize("request_id", ["", "42", "ü 🌷"])
 def test_id(target: Target, rpc: Grpc, request_id: str) -> None:
     """G5: the response has the request's id."""
-    response = expect(target.infer("grpc typed", [SMALL], request_id=request_id))
+    response = expect(target.infer("grpc typed", [SMALL_INPUT], request_id=request_id))
     assert response.raw.id == request_id
 
 
@@ -162,7 +169,7 @@ def test_cancelled_calls(target: Target, rpc: Grpc) -> None:
         assert call.cancel()
     for call in (first, second, third):
         assert call.code() == grpc.StatusCode.CANCELLED
-    expect(target.infer("grpc typed", [SMALL]))
+    expect(target.infer("grpc typed", [SMALL_INPUT]))
 
 
 def test_expired_deadline(rpc: Grpc) -> None:

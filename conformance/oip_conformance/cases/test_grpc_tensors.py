@@ -11,7 +11,7 @@ import pytest
 
 from oip_conformance import messages
 from oip_conformance.grpc_requests import check_invalid_argument, tensor
-from oip_conformance.inputs import SMALL, SMALL_OUTPUTS, outputs_of, vector
+from oip_conformance.inputs import SMALL_INPUT, SMALL_OUTPUTS, outputs_of, vector
 from oip_conformance.model import DATATYPES, output_of
 from oip_conformance.outcomes import describe, expect
 from oip_conformance.skips import skip_not_run
@@ -24,16 +24,16 @@ ALL_CONTENTS_FIELDS = sorted(set(CONTENTS_FIELDS.values()))
 TYPED_DATATYPES = list(CONTENTS_FIELDS)
 # Integers whose field has 32 bits.
 UP_TO_32_BITS = ["INT8", "INT16", "INT32", "UINT8", "UINT16", "UINT32"]
-FP32 = tensor("fp32", "FP32", [1])
-INT32 = tensor("int32", "INT32", [1])
-TYPED_FP32 = tensor("fp32", "FP32", [1], fp32_contents=[1.5])
+FP32_INPUT = tensor("fp32", "FP32", [1])
+INT32_INPUT = tensor("int32", "INT32", [1])
+TYPED_FP32_INPUT = tensor("fp32", "FP32", [1], fp32_contents=[1.5])
 
 
 @pytest.fixture(autouse=True)
 def check_valid_call_afterward(target: Target, rpc: Grpc) -> Iterator[None]:
     """G1: after any request, the channel accepts the next call."""
     yield
-    response = expect(target.infer("grpc raw", [SMALL]))
+    response = expect(target.infer("grpc raw", [SMALL_INPUT]))
     assert response.outputs == SMALL_OUTPUTS
 
 
@@ -73,7 +73,7 @@ def test_number_of_raw_entries(rpc: Grpc, count: int) -> None:
 
     Without entries, the inputs are typed and lack contents.
     """
-    response = send(rpc, FP32, INT32, raw=[bytes(4)] * count)
+    response = send(rpc, FP32_INPUT, INT32_INPUT, raw=[bytes(4)] * count)
     check_invalid_argument(response)
 
 
@@ -92,7 +92,7 @@ def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
 
 def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
     """G2: entries with incorrect sizes are rejected, even if the sum of the sizes is correct."""
-    response = send(rpc, FP32, INT32, raw=[bytes(8), b""])
+    response = send(rpc, FP32_INPUT, INT32_INPUT, raw=[bytes(8), b""])
     check_invalid_argument(response)
 
 
@@ -119,9 +119,9 @@ def test_raw_and_contents(rpc: Grpc, typed_index: int, raw: list[bytes]) -> None
     if len(raw) == 1:
         tensors = [typed("FP32", [1])]
     elif typed_index == 0:
-        tensors = [typed("FP32", [1]), INT32]
+        tensors = [typed("FP32", [1]), INT32_INPUT]
     else:
-        tensors = [FP32, typed("INT32", [1])]
+        tensors = [FP32_INPUT, typed("INT32", [1])]
     check_invalid_argument(send(rpc, *tensors, raw=raw))
 
 
@@ -271,11 +271,11 @@ def test_output_without_contents_field_makes_response_raw(
     outputs = ["fp32_out", raw_only_output]
     if not is_last:
         outputs.reverse()
-    response = send_for_outputs(rpc, outputs, TYPED_FP32)
+    response = send_for_outputs(rpc, outputs, TYPED_FP32_INPUT)
     if len(response.outputs) < len(outputs):
         # The server leaves out the output of an absent input. It gets an input without elements.
         empty = without_contents(datatype, 0)
-        response = expect(send_for_outputs(rpc, outputs, TYPED_FP32, empty))
+        response = expect(send_for_outputs(rpc, outputs, TYPED_FP32_INPUT, empty))
 
     entries = {"fp32_out": struct.pack("<f", 1.5), raw_only_output: b""}
     assert list(response.raw.raw_output_contents) == [entries[name] for name in outputs]

@@ -8,17 +8,17 @@ import json
 import pytest
 
 from oip_conformance.client import Http
-from oip_conformance.http_requests import BODY, LARGE, check_echo, check_next_request
+from oip_conformance.http_requests import LARGE_BODY, VALID_BODY, check_echo, check_next_request
 from oip_conformance.inputs import json_input
 from oip_conformance.outcomes import check_error, check_success
 from oip_conformance.target import Target
 
-FAILING = json.dumps({"inputs": [json_input("fail_in", "BYTES", [1], ["no"])]}).encode()
+FAILING_REQUEST = json.dumps({"inputs": [json_input("fail_in", "BYTES", [1], ["no"])]}).encode()
 
 
 def body_for(method: str) -> bytes:
     """Return the valid request for POST. Other methods have no body."""
-    return BODY if method == "POST" else b""
+    return VALID_BODY if method == "POST" else b""
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_unknown_path(http: Http, infer_path: str, method: str, path: str) -> No
         ("POST", "{model}/infer", b"{", 400),
         ("POST", "{model}/infer", b"[]", 400),
         ("POST", "{model}/infer", b"{}", 400),
-        ("POST", "{model}/infer", BODY.replace(b"[1.5, -2.0]", b'["a"]'), 400),
-        ("POST", "{model}/infer", FAILING, 500),
+        ("POST", "{model}/infer", VALID_BODY.replace(b"[1.5, -2.0]", b'["a"]'), 400),
+        ("POST", "{model}/infer", FAILING_REQUEST, 500),
         ("GET", "/v2/models/no-such-model", b"", 404),
-        ("POST", "/v2/models/no-such-model/infer", BODY, 404),
+        ("POST", "/v2/models/no-such-model/infer", VALID_BODY, 404),
         ("GET", "/v2/no-such-path", b"", 404),
-        ("POST", "/v2", BODY, 405),
+        ("POST", "/v2", VALID_BODY, 405),
         ("GET", "{model}/infer", b"", 405),
     ],
 )
@@ -116,24 +116,24 @@ def test_client_disconnects(http: Http, infer_path: str) -> None:
     """
     for _ in range(20):
         with http.open_raw() as connection:
-            head = connection.head("POST", infer_path, Content_Length=len(BODY))
-            connection.send(head, BODY[:20])
+            head = connection.head("POST", infer_path, Content_Length=len(VALID_BODY))
+            connection.send(head, VALID_BODY[:20])
         with http.open_raw() as connection:
-            connection.send(connection.request(infer_path, BODY))
-    check_echo(http.post(infer_path, BODY))
+            connection.send(connection.request(infer_path, VALID_BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
 def test_body_in_single_bytes(http: Http, infer_path: str) -> None:
     """R21: a body that arrives one byte at a time is read completely."""
     with http.open_raw() as connection:
-        for octet in connection.request(infer_path, BODY):
+        for octet in connection.request(infer_path, VALID_BODY):
             connection.send(bytes([octet]))
         check_echo(connection.reply())
 
 
 def test_pipelined_requests(http: Http, infer_path: str) -> None:
     """R21: pipelined requests receive their responses in order, including invalid requests."""
-    bodies = [BODY, b"{", BODY, b"[]", BODY, LARGE, BODY]
+    bodies = [VALID_BODY, b"{", VALID_BODY, b"[]", VALID_BODY, LARGE_BODY, VALID_BODY]
     with http.open_raw() as connection:
         requests = b""
         for body in bodies:
@@ -141,9 +141,9 @@ def test_pipelined_requests(http: Http, infer_path: str) -> None:
         connection.send(requests)
         for body in bodies:
             reply = connection.reply()
-            if body == BODY:
+            if body == VALID_BODY:
                 check_echo(reply)
-            elif body == LARGE:
+            elif body == LARGE_BODY:
                 check_success(reply)
             else:
                 check_error(reply, 400)
@@ -153,8 +153,8 @@ def test_pipelined_requests_without_body(http: Http, infer_path: str) -> None:
     """R21: pipelined requests with and without a body receive their responses in order."""
     with http.open_raw() as connection:
         get = connection.head("GET", "/v2/health/live")
-        infer = connection.request(infer_path, BODY)
-        unknown = connection.request("/v2/none", BODY)
+        infer = connection.request(infer_path, VALID_BODY)
+        unknown = connection.request("/v2/none", VALID_BODY)
         connection.send(get, infer, get, unknown, get)
         statuses = [connection.reply().status_code for _ in range(5)]
         assert statuses == [200, 200, 200, 404, 200]
@@ -163,9 +163,9 @@ def test_pipelined_requests_without_body(http: Http, infer_path: str) -> None:
 def test_get_with_body(http: Http, infer_path: str) -> None:
     """R21: the body of a GET is skipped and not parsed as the next request."""
     with http.open_raw() as connection:
-        head = connection.head("GET", "/v2/health/live", Content_Length=len(BODY))
-        infer = connection.request(infer_path, BODY)
-        connection.send(head, BODY, infer)
+        head = connection.head("GET", "/v2/health/live", Content_Length=len(VALID_BODY))
+        infer = connection.request(infer_path, VALID_BODY)
+        connection.send(head, VALID_BODY, infer)
         check_success(connection.reply())
         check_echo(connection.reply())
 
@@ -173,7 +173,7 @@ def test_get_with_body(http: Http, infer_path: str) -> None:
 @pytest.mark.needs("gzip")
 def test_compressed_chunked_body(http: Http, infer_path: str) -> None:
     """R18: a body may be both compressed and chunked."""
-    body = gzip.compress(BODY)
+    body = gzip.compress(VALID_BODY)
     pieces = [body[:9], body[9:]]
     headers = {"Content-Encoding": "gzip"}
     check_echo(http.open("POST", infer_path, pieces, headers, chunked=True))
@@ -183,10 +183,10 @@ def test_compressed_chunked_body(http: Http, infer_path: str) -> None:
 def test_expect_100_continue(http: Http, infer_path: str) -> None:
     """R21: a client that waits for 100 Continue before it sends its body receives it."""
     with http.open_raw() as connection:
-        fields = {"Content_Length": len(BODY), "Expect": "100-continue"}
+        fields = {"Content_Length": len(VALID_BODY), "Expect": "100-continue"}
         connection.send(connection.head("POST", infer_path, **fields))
         assert connection.interim_status_line().startswith(b"HTTP/1.1 100")
-        connection.send(BODY)
+        connection.send(VALID_BODY)
         check_echo(connection.reply())
 
 
@@ -197,7 +197,7 @@ def test_expect_100_continue_with_large_body(http: Http, infer_path: str, limit:
         connection.send(connection.head("POST", infer_path, **fields))
         reply = connection.reply()  # http.client skips an interim response
         check_error(reply, 413)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
 def test_many_requests_on_one_connection(http: Http, infer_path: str) -> None:
@@ -206,14 +206,14 @@ def test_many_requests_on_one_connection(http: Http, infer_path: str) -> None:
     socket = http.connection.sock
     for _ in range(50):
         check_error(http.post(infer_path, b"[]"), 400)
-        check_echo(http.post(infer_path, BODY))
+        check_echo(http.post(infer_path, VALID_BODY))
     assert http.connection.sock is socket
 
 
 def test_connection_close(http: Http, infer_path: str) -> None:
     """R21: with Connection: close, the server closes the connection after the response."""
     with http.open_raw() as connection:
-        connection.send(connection.request(infer_path, BODY, Connection="close"))
+        connection.send(connection.request(infer_path, VALID_BODY, Connection="close"))
         check_echo(connection.reply())
         assert connection.is_closed()
 
@@ -221,7 +221,7 @@ def test_connection_close(http: Http, infer_path: str) -> None:
 def test_http_1_0(http: Http, infer_path: str) -> None:
     """R21: an HTTP/1.0 client receives a response, and its connection is closed."""
     with http.open_raw() as connection:
-        request = connection.request(infer_path, BODY)
+        request = connection.request(infer_path, VALID_BODY)
         connection.send(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
         check_echo(connection.reply())
         assert connection.is_closed()
@@ -233,4 +233,4 @@ def test_connection_without_request(http: Http, infer_path: str) -> None:
         with http.open_raw() as connection:
             connection.shutdown_write()
             assert connection.is_closed()
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))

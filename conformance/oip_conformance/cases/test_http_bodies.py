@@ -10,9 +10,9 @@ import pytest
 
 from oip_conformance.client import Http
 from oip_conformance.http_requests import (
-    BODY,
     CODINGS,
     SUPPORTED_CODINGS,
+    VALID_BODY,
     check_echo,
     check_next_request,
     request_with_data,
@@ -31,7 +31,7 @@ BRACKETS = [
 
 def padded(size: int) -> bytes:
     """Return the valid request padded with spaces to `size` bytes."""
-    return BODY.ljust(size)
+    return VALID_BODY.ljust(size)
 
 
 @pytest.mark.parametrize("coding", ["identity", *SUPPORTED_CODINGS])
@@ -45,7 +45,7 @@ def test_body_limit(http: Http, infer_path: str, limit: int, coding: str) -> Non
     check_echo(http.post(infer_path, compress(padded(limit)), headers))
     reply = http.post(infer_path, compress(padded(limit + 1)), headers)
     assert str(limit) in error_message(reply, 413)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
 def compressed_spaces(size: int, coding: str) -> bytes:
@@ -68,7 +68,7 @@ def test_decompression_bombs(http: Http, infer_path: str, limit: int, coding: st
     bomb = compressed_spaces(size, coding)
     reply = http.post(infer_path, bomb, {"Content-Encoding": coding})
     check_error(reply, 413)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "chunked"])
@@ -84,7 +84,7 @@ def test_client_sends_too_much(
         headers["Content-Length"] = str(sum(len(block) for block in blocks))
     reply = http.open("POST", infer_path, blocks, headers, chunked)
     assert str(limit) in error_message(reply, 413)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
 def test_client_announces_too_much(http: Http, infer_path: str, limit: int) -> None:
@@ -92,7 +92,7 @@ def test_client_announces_too_much(http: Http, infer_path: str, limit: int) -> N
     with http.open_raw() as connection:
         connection.send(connection.head("POST", infer_path, Content_Length=99_999_999_999))
         check_error(connection.reply(), 413)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_client_announces_too_much(http: Http, infer_path: str, limit: int) -> N
         *INVALID_JSON,
         *[text.encode() for text in NON_OBJECTS],
         b"\xff\xfe{\0}\0",
-        BODY[:-1],
-        BODY[:9],
+        VALID_BODY[:-1],
+        VALID_BODY[:9],
     ],
 )
 def test_invalid_bodies(http: Http, infer_path: str, body: bytes) -> None:
@@ -136,7 +136,7 @@ def test_json_with_invalid_utf8(http: Http, infer_path: str, place: str, octets:
 def nested(levels: int, opening: str, closing: str) -> bytes:
     """Return the valid request with an unknown member that is nested `levels` levels deep."""
     value = opening * levels + "1" + closing * levels
-    return b'{"extra": ' + value.encode() + b", " + BODY[1:]
+    return b'{"extra": ' + value.encode() + b", " + VALID_BODY[1:]
 
 
 @pytest.mark.parametrize(("opening", "closing"), BRACKETS)
@@ -173,7 +173,7 @@ def test_deep_nesting(
 )
 def test_brackets_in_text(http: Http, infer_path: str, text: str) -> None:
     """R20: brackets in strings do not count as nesting."""
-    envelope = json.loads(BODY)
+    envelope = json.loads(VALID_BODY)
     body = json.dumps({"extra": text, text: [[text]], **envelope})
     check_echo(http.post(infer_path, body))
 
@@ -198,9 +198,9 @@ def test_chunked_body(http: Http, infer_path: str, sizes: list[int]) -> None:
     pieces = []
     start = 0
     for size in itertools.cycle(sizes):
-        if start >= len(BODY):
+        if start >= len(VALID_BODY):
             break
-        pieces.append(BODY[start : start + size])
+        pieces.append(VALID_BODY[start : start + size])
         start += size
     check_echo(http.open("POST", infer_path, pieces, chunked=True))
     check_next_request(http, infer_path)
@@ -208,9 +208,9 @@ def test_chunked_body(http: Http, infer_path: str, sizes: list[int]) -> None:
 
 def test_chunks_with_extensions_and_trailers(http: Http, infer_path: str) -> None:
     """R21: chunk extensions and trailers are ignored."""
-    half = len(BODY) // 2
-    first = BODY[:half]
-    second = BODY[half:]
+    half = len(VALID_BODY) // 2
+    first = VALID_BODY[:half]
+    second = VALID_BODY[half:]
     with http.open_raw() as connection:
         connection.send(connection.head("POST", infer_path, Transfer_Encoding="chunked"))
         connection.send(
@@ -219,7 +219,7 @@ def test_chunks_with_extensions_and_trailers(http: Http, infer_path: str) -> Non
         )
         connection.send(b"0\r\nX-Trailer: yes\r\n\r\n")
         check_echo(connection.reply())
-        connection.send(connection.request(infer_path, BODY))
+        connection.send(connection.request(infer_path, VALID_BODY))
         check_echo(connection.reply())
 
 
@@ -234,20 +234,22 @@ def test_malformed_chunks(http: Http, infer_path: str, chunks: bytes) -> None:
         connection.send(head, chunks)
         connection.shutdown_write()
         check_error(connection.reply(), 400)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))
 
 
-@pytest.mark.parametrize("length", [0, 1, len(BODY) // 2, len(BODY) - 1, len(BODY)])
+@pytest.mark.parametrize(
+    "length", [0, 1, len(VALID_BODY) // 2, len(VALID_BODY) - 1, len(VALID_BODY)]
+)
 def test_body_shorter_than_content_length(http: Http, infer_path: str, length: int) -> None:
     """R20: a body that is shorter than its Content-Length is rejected with 400, even if it is
     complete JSON.
     """
-    content_length = len(BODY)
+    content_length = len(VALID_BODY)
     if length == content_length:
         content_length += 1
     with http.open_raw() as connection:
         head = connection.head("POST", infer_path, Content_Length=content_length)
-        connection.send(head, BODY[:length])
+        connection.send(head, VALID_BODY[:length])
         connection.shutdown_write()
         check_error(connection.reply(), 400)
-    check_echo(http.post(infer_path, BODY))
+    check_echo(http.post(infer_path, VALID_BODY))

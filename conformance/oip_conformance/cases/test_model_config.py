@@ -11,13 +11,13 @@ from google.protobuf.json_format import ParseDict
 
 from oip_conformance import messages
 from oip_conformance.client import Http
-from oip_conformance.inputs import SMALL
+from oip_conformance.inputs import SMALL_INPUT
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
 from oip_conformance.outcomes import check_error, check_type, expect, status_of, success
 from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, InputTuple
 
-FAILING: InputTuple = ("fail_in", "BYTES", [1], [b"broken"])
+FAILING_INPUT: InputTuple = ("fail_in", "BYTES", [1], [b"broken"])
 
 
 @pytest.mark.needs("config")
@@ -108,10 +108,10 @@ def test_same_index(http: Http, rpc: Grpc) -> None:
     assert response == messages.RepositoryIndexResponse(models=reply.json)
 
 
-COMPUTE = ("compute_input", "compute_infer", "compute_output")
+COMPUTE_STATISTICS = ("compute_input", "compute_infer", "compute_output")
 # Counts with a total time, in the member `inference_stats`, and counts without one.
-INFER_STATS = ("success", "fail", "queue", *COMPUTE, "cache_hit", "cache_miss")
-PLAIN_COUNTS = ("inference_count", "execution_count")
+DURATION_STATISTICS = ("success", "fail", "queue", *COMPUTE_STATISTICS, "cache_hit", "cache_miss")
+COUNT_STATISTICS = ("inference_count", "execution_count")
 
 
 def statistics(target: Target, http: Http, suffix: str = "") -> dict[str, Any]:
@@ -124,9 +124,9 @@ def statistics(target: Target, http: Http, suffix: str = "") -> dict[str, Any]:
 def read_counts(stats: dict[str, Any]) -> dict[str, int]:
     """Return the counts of the model's requests, inferences and executions."""
     counts = {}
-    for name in INFER_STATS:
+    for name in DURATION_STATISTICS:
         counts[name] = stats["inference_stats"][name]["count"]
-    for name in PLAIN_COUNTS:
+    for name in COUNT_STATISTICS:
         counts[name] = stats[name]
     return counts
 
@@ -142,21 +142,21 @@ def increases(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
 @pytest.mark.needs("statistics")
 def test_statistics(target: Target, http: Http) -> None:
     """T3: the statistics have every key, and numbers are integers."""
-    expect(target.infer("rest json", [SMALL]))
+    expect(target.infer("rest json", [SMALL_INPUT]))
     stats = statistics(target, http)
     assert stats["name"] == target.model
     check_type(stats["version"], str)
-    for name in ("last_inference", *PLAIN_COUNTS):
+    for name in ("last_inference", *COUNT_STATISTICS):
         check_type(stats[name], int)
         assert stats[name] > 0
-    for name in INFER_STATS:
+    for name in DURATION_STATISTICS:
         check_duration(stats["inference_stats"][name])
 
     check_type(stats["memory_usage"], list)
     assert stats["batch_stats"]
     for batch in stats["batch_stats"]:
         check_type(batch["batch_size"], int)
-        for name in COMPUTE:
+        for name in COMPUTE_STATISTICS:
             check_duration(batch[name])
 
 
@@ -172,7 +172,7 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
     cache.
     """
     before = statistics(target, http)
-    expect(target.infer(form, [SMALL]))
+    expect(target.infer(form, [SMALL_INPUT]))
     after = statistics(target, http)
     counts = increases(before, after)
     unchanged = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
@@ -185,7 +185,7 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
 def test_statistics_of_failed_request(target: Target, http: Http, form: str) -> None:
     """T3: a failed request counts only in `fail`."""
     before = statistics(target, http)
-    expect(target.infer(form, [FAILING], []), "INTERNAL")
+    expect(target.infer(form, [FAILING_INPUT], []), "INTERNAL")
     counts = increases(before, statistics(target, http))
     assert counts == dict.fromkeys(counts, 0) | {"fail": 1}
 

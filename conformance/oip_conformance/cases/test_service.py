@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from oip_conformance.client import Http, Reply
-from oip_conformance.inputs import SMALL, SMALL_JSON
+from oip_conformance.inputs import SMALL_INPUT, SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
 from oip_conformance.outcomes import (
     check_error,
@@ -28,9 +28,9 @@ from oip_conformance.target import Target
 from oip_conformance.wires import HEADER_LENGTH, Grpc, Rest, parameter_values
 
 # Paths that the server supports, without and with a version.
-GETS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
-VERSION = "{model}/versions/{version}"
-GOOD = json.dumps({"inputs": [SMALL_JSON]})
+GET_PATHS = ["/v2", "/v2/health/live", "/v2/health/ready", "{model}", "{model}/ready"]
+VERSION_PATH = "{model}/versions/{version}"
+VALID_REQUEST = json.dumps({"inputs": [SMALL_JSON]})
 
 
 def fill(target: Target, path: str) -> str:
@@ -46,7 +46,7 @@ def is_inference(path: str) -> bool:
 def open_path(http: Http, path: str, query: str = "") -> Reply:
     """Send the valid request to a path of inference requests, and a GET request to other paths."""
     if is_inference(path):
-        return http.post(path + query, GOOD)
+        return http.post(path + query, VALID_REQUEST)
     return http.get(path + query)
 
 
@@ -55,7 +55,7 @@ def test_model_name_is_case_sensitive(
     target: Target, form: str, change: Callable[[str], str]
 ) -> None:
     """R1: the model's name is case-sensitive. R3 checks the status."""
-    response = target.infer(form, [SMALL], model=change(target.model))
+    response = target.infer(form, [SMALL_INPUT], model=change(target.model))
     assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), (
         f"expected 404 or 400, got {describe(response)}"
     )
@@ -76,12 +76,12 @@ def test_input_names_are_case_sensitive(target: Target, form: str) -> None:
 
 def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
     """R1: output names are case-sensitive."""
-    response = target.infer(form, [SMALL], ["FP32_out"])
+    response = target.infer(form, [SMALL_INPUT], ["FP32_out"])
     expect(response, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("path", GETS)
+@pytest.mark.parametrize("path", GET_PATHS)
 def test_get(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses on the protocol's paths are JSON, with or without a trailing slash."""
     reply = success(http.get(fill(target, path) + slash))
@@ -92,7 +92,7 @@ def test_get(target: Target, http: Http, path: str, slash: str) -> None:
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("path", [VERSION, f"{VERSION}/ready"])
+@pytest.mark.parametrize("path", [VERSION_PATH, f"{VERSION_PATH}/ready"])
 def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses are the same with or without the model's version and a trailing slash in the
     path.
@@ -112,7 +112,7 @@ def test_model_names(target: Target, http: Http, slash: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*GETS, pytest.param("/v2/models", marks=pytest.mark.needs("model names"))]
+    "path", [*GET_PATHS, pytest.param("/v2/models", marks=pytest.mark.needs("model names"))]
 )
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""
@@ -123,14 +123,14 @@ def test_head(target: Target, http: Http, path: str) -> None:
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests succeed with or without a trailing slash."""
-    check_success(http.post(f"{target.path}/infer{slash}", GOOD))
+    check_success(http.post(f"{target.path}/infer{slash}", VALID_REQUEST))
 
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer_version(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests with the model's version succeed, with or without a trailing slash."""
-    check_success(http.post(f"{fill(target, VERSION)}/infer{slash}", GOOD))
+    check_success(http.post(f"{fill(target, VERSION_PATH)}/infer{slash}", VALID_REQUEST))
 
 
 @pytest.mark.parametrize("path", ["{model}", "{model}/ready", "{model}/infer"])
@@ -140,7 +140,7 @@ def test_percent_encoded(target: Target, http: Http, path: str) -> None:
     check_success(open_path(http, path.replace("{model}", f"/v2/models/{encoded}")))
 
 
-@pytest.mark.parametrize("path", [*GETS, "{model}/infer"])
+@pytest.mark.parametrize("path", [*GET_PATHS, "{model}/infer"])
 def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
     """R21: the query string is ignored."""
     check_success(open_path(http, fill(target, path), query="?a=1&b"))
@@ -190,7 +190,7 @@ def test_response_version(target: Target, form: str) -> None:
     A requested version is returned.
     """
     for version in ("", target.version):
-        response = expect(target.infer(form, [SMALL], version=version))
+        response = expect(target.infer(form, [SMALL_INPUT], version=version))
         assert response.model_version == target.version
 
 

@@ -11,7 +11,7 @@ import pytest
 from oip_conformance.binary_requests import binary_input
 from oip_conformance.client import Http, Reply
 from oip_conformance.http_requests import request_with_data
-from oip_conformance.inputs import SMALL, json_input, outputs_of, vector
+from oip_conformance.inputs import SMALL_INPUT, json_input, outputs_of, vector
 from oip_conformance.large_requests import large_request
 from oip_conformance.model import DATATYPES, INPUT_OF_RANK, input_of, output_of
 from oip_conformance.outcomes import check_error, check_success, error_message, expect, success
@@ -94,7 +94,7 @@ def test_invalid_shapes(target: Target, form: str, shape: list[int], values: lis
     integers = [int(value) for value in values]
     response = target.infer(form, [("grid_in", "INT32", shape, integers)])
     expect(response, "INVALID_ARGUMENT")
-    expect(target.infer(form, [SMALL]))
+    expect(target.infer(form, [SMALL_INPUT]))
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
