@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oip_conformance.outcomes import expect
+from oip_conformance.outcomes import expect_error
 from oip_conformance.wires import Response
 
 
@@ -18,5 +18,5 @@ def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict
 
 def check_invalid_argument(response: Response) -> None:
     """Check that the response is INVALID_ARGUMENT, with a text."""
-    expect(response, "INVALID_ARGUMENT")
+    expect_error(response, "INVALID_ARGUMENT")
     assert response.text, "expected a text, got none"

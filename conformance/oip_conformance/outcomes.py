@@ -1,4 +1,9 @@
-"""Checks of the outcome of a call: status, error and outputs."""
+"""Checks of the outcome of a call: status, error and outputs.
+
+check_success() and check_error() are for the replies of the HTTP client, whose status is a number.
+expect_success() and expect_error() are for responses of any form, whose kind is the name of a gRPC
+status.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +62,22 @@ def success(reply: Reply) -> Reply:
     return reply
 
 
-def expect(response: Response, kind: str = SUCCESS, *words: str) -> Response:
-    """Check the kind of a response, and return the response.
+def expect_success(response: Response) -> None:
+    """Check that the response is a success."""
+    check_kind(response, SUCCESS)
+
+
+def expect_error(response: Response, kind: str, *words: str) -> None:
+    """Check that the response is an error of this kind.
 
     Its text must contain the words, and must not contain a traceback.
     """
-    assert response.kind == kind, f"expected {describe_kind(kind)}, got {describe(response)}"
+    check_kind(response, kind)
     check_error_text(response, words)
-    return response
+
+
+def check_kind(response: Response, kind: str) -> None:
+    assert response.kind == kind, f"expected {describe_kind(kind)}, got {describe(response)}"
 
 
 def check_error_text(response: Response, words: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from oip_conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply
 from oip_conformance.features import FEATURES, tensor_names
 from oip_conformance.inputs import SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec, output_of
-from oip_conformance.outcomes import error_text, members, status_of
+from oip_conformance.outcomes import error_text, expect_success, members, status_of
 from oip_conformance.texts import show_bytes
 from oip_conformance.wires import GRPC_NAMES, RAW_ONLY_DATATYPES, Grpc, InputTuple, Response
 
@@ -193,6 +193,14 @@ class Target:
         if outputs is None:
             outputs = [output_of(name) for name, _, _, _ in inputs]
         return self.forms[form].infer(inputs, outputs, **options)
+
+    def infer_successfully(
+        self, form: str, inputs: list[InputTuple], outputs: list[str] | None = None, **options: Any
+    ) -> Response:
+        """Send the inputs as infer() does, check that the response is a success, and return it."""
+        response = self.infer(form, inputs, outputs, **options)
+        expect_success(response)
+        return response
 
     @cached_property
     def version(self) -> str:

@@ -13,7 +13,7 @@ from oip_conformance import messages
 from oip_conformance.client import Http
 from oip_conformance.inputs import SMALL_INPUT
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
-from oip_conformance.outcomes import check_error, check_type, expect, status_of, success
+from oip_conformance.outcomes import check_error, check_type, expect_error, status_of, success
 from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, InputTuple
 
@@ -142,7 +142,7 @@ def increases(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
 @pytest.mark.needs("statistics")
 def test_statistics(target: Target, http: Http) -> None:
     """T3: the statistics have every key, and numbers are integers."""
-    expect(target.infer("rest json", [SMALL_INPUT]))
+    target.infer_successfully("rest json", [SMALL_INPUT])
     stats = statistics(target, http)
     assert stats["name"] == target.model
     check_type(stats["version"], str)
@@ -172,7 +172,7 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
     cache.
     """
     before = statistics(target, http)
-    expect(target.infer(form, [SMALL_INPUT]))
+    target.infer_successfully(form, [SMALL_INPUT])
     after = statistics(target, http)
     counts = increases(before, after)
     unchanged = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
@@ -185,7 +185,8 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
 def test_statistics_of_failed_request(target: Target, http: Http, form: str) -> None:
     """T3: a failed request counts only in `fail`."""
     before = statistics(target, http)
-    expect(target.infer(form, [FAILING_INPUT], []), "INTERNAL")
+    response = target.infer(form, [FAILING_INPUT], [])
+    expect_error(response, "INTERNAL")
     counts = increases(before, statistics(target, http))
     assert counts == dict.fromkeys(counts, 0) | {"fail": 1}
 

@@ -20,7 +20,7 @@ from oip_conformance.outcomes import (
     check_success,
     check_type,
     describe,
-    expect,
+    expect_error,
     status_of,
     success,
 )
@@ -65,19 +65,19 @@ def test_model_name_is_case_sensitive(
 def test_datatypes_are_case_sensitive(target: Target, form: str, datatype: str) -> None:
     """R1: datatypes are case-sensitive."""
     response = target.infer(form, [("fp32_in", datatype, [0], [])])
-    expect(response, "INVALID_ARGUMENT")
+    expect_error(response, "INVALID_ARGUMENT")
 
 
 def test_input_names_are_case_sensitive(target: Target, form: str) -> None:
     """R1: input names are case-sensitive."""
     response = target.infer(form, [("FP32_in", "FP32", [0], [])], [])
-    expect(response, "INVALID_ARGUMENT")
+    expect_error(response, "INVALID_ARGUMENT")
 
 
 def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
     """R1: output names are case-sensitive."""
     response = target.infer(form, [SMALL_INPUT], ["FP32_out"])
-    expect(response, "INVALID_ARGUMENT")
+    expect_error(response, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -190,7 +190,7 @@ def test_response_version(target: Target, form: str) -> None:
     A requested version is returned.
     """
     for version in ("", target.version):
-        response = expect(target.infer(form, [SMALL_INPUT], version=version))
+        response = target.infer_successfully(form, [SMALL_INPUT], version=version)
         assert response.model_version == target.version
 
 
