@@ -12,7 +12,7 @@ import pytest
 
 from oip_conformance.client import Http, Reply
 from oip_conformance.inputs import SMALL_JSON, SMALL_VALUES, json_input
-from oip_conformance.outcomes import success
+from oip_conformance.outcomes import check_success
 
 
 def echo_request(tensor: dict[str, Any], output: str) -> bytes:
@@ -44,7 +44,8 @@ SUPPORTED_CODINGS = [
 
 def check_echo(reply: Reply) -> None:
     """Check that the reply is the response to VALID_BODY."""
-    output = success(reply).json["outputs"][0]
+    check_success(reply)
+    output = reply.json["outputs"][0]
     data = output["data"]
     assert data == SMALL_VALUES, f"expected {SMALL_VALUES}, got {data}"
 

@@ -56,12 +56,6 @@ def check_success(reply: Reply) -> None:
     assert reply.status_code == 200, f"expected 200, got {reply}"
 
 
-def success(reply: Reply) -> Reply:
-    """Check that the reply has status 200, and return it."""
-    check_success(reply)
-    return reply
-
-
 def expect_success(response: Response) -> None:
     """Check that the response is a success."""
     check_kind(response, SUCCESS)

@@ -8,7 +8,7 @@ import pytest
 
 from oip_conformance.binary_requests import binary_output
 from oip_conformance.inputs import json_input
-from oip_conformance.outcomes import success
+from oip_conformance.outcomes import check_success
 from oip_conformance.wires import Rest
 
 
@@ -29,4 +29,5 @@ def test_bf16_is_rounded(rest: Rest, number: str, octets: str) -> None:
     """R23: a JSON number is rounded to the nearest BF16, ties to even, and null is NaN."""
     tensor = json_input("bf16_in", "BF16", [1], [json.loads(number)])
     reply = rest.post({"inputs": [tensor], "outputs": [binary_output("bf16")]})
-    assert success(reply).data[-2:] == bytes.fromhex(octets)
+    check_success(reply)
+    assert reply.data[-2:] == bytes.fromhex(octets)

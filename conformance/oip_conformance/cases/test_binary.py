@@ -22,7 +22,7 @@ from oip_conformance.binary_requests import (
 from oip_conformance.client import Reply
 from oip_conformance.inputs import SMALL_JSON, SMALL_VALUES, json_input
 from oip_conformance.model import input_of
-from oip_conformance.outcomes import check_error, success
+from oip_conformance.outcomes import check_error, check_success
 from oip_conformance.target import Target
 from oip_conformance.values import BINARY_ELEMENTS, INVALID_BYTES_DATA
 from oip_conformance.wires import HEADER_LENGTH, Rest, canonical_bytes, pack
@@ -150,7 +150,8 @@ def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
             tensor = json_tensor(name)
         inputs.append(tensor)
     envelope = {"inputs": inputs, "outputs": [json_output(name) for name in TENSORS]}
-    reply = success(rest.post(envelope, *blobs))
+    reply = rest.post(envelope, *blobs)
+    check_success(reply)
 
     outputs = {}
     for output in reply.json["outputs"]:
@@ -267,7 +268,8 @@ def test_response_without_binary_outputs(rest: Rest) -> None:
     """B7: a response without binary outputs is plain JSON without a header length."""
     tensor, blob = binary_tensor("int16")
     reply = rest.post({"inputs": [tensor], "outputs": [json_output("int16")]}, blob)
-    assert success(reply).mimetype == "application/json"
+    check_success(reply)
+    assert reply.mimetype == "application/json"
     assert HEADER_LENGTH not in reply.headers
 
 

@@ -13,7 +13,7 @@ from oip_conformance import messages
 from oip_conformance.client import Http
 from oip_conformance.inputs import SMALL_INPUT
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec
-from oip_conformance.outcomes import check_error, check_type, expect_error, status_of, success
+from oip_conformance.outcomes import check_error, check_success, check_type, expect_error, status_of
 from oip_conformance.target import Target
 from oip_conformance.wires import Grpc, InputTuple
 
@@ -85,7 +85,8 @@ def test_config_of_unknown_model_over_grpc(rpc: Grpc) -> None:
 @pytest.mark.parametrize("body", ["", "{}", '{"ready": true}', '{"ready": false}'])
 def test_index(target: Target, http: Http, body: str) -> None:
     """T2: the index lists the model as ready."""
-    reply = success(http.post("/v2/repository/index", body))
+    reply = http.post("/v2/repository/index", body)
+    check_success(reply)
     (entry,) = [model for model in reply.json if model["name"] == target.model]
     assert entry["state"] == "READY"
     check_type(entry["version"], str)
@@ -103,7 +104,8 @@ def test_invalid_index_request(http: Http, body: str) -> None:
 @pytest.mark.needs("index", "rpc RepositoryIndex")
 def test_same_index(http: Http, rpc: Grpc) -> None:
     """T2: both transports return the same index."""
-    reply = success(http.post("/v2/repository/index", "{}"))
+    reply = http.post("/v2/repository/index", "{}")
+    check_success(reply)
     response = rpc.call("RepositoryIndex")
     assert response == messages.RepositoryIndexResponse(models=reply.json)
 
@@ -116,7 +118,8 @@ COUNT_STATISTICS = ("inference_count", "execution_count")
 
 def statistics(target: Target, http: Http, suffix: str = "") -> dict[str, Any]:
     """Return the statistics of the model. `suffix` follows the path of the model."""
-    reply = success(http.get(f"{target.path}{suffix}/stats"))
+    reply = http.get(f"{target.path}{suffix}/stats")
+    check_success(reply)
     (stats,) = reply.json["model_stats"]
     return stats
 

@@ -20,7 +20,6 @@ from oip_conformance.outcomes import (
     error_message,
     expect_error,
     expect_success,
-    success,
 )
 from oip_conformance.skips import require_json
 from oip_conformance.target import Target
@@ -50,7 +49,8 @@ def send(rest: Rest, datatype: str, shape: Any, data: str, name: str | None = No
 
 def data_of(reply: Reply) -> list:
     """Return the data of the only output of a successful response."""
-    (output,) = success(reply).json["outputs"]
+    check_success(reply)
+    (output,) = reply.json["outputs"]
     return output["data"]
 
 
