@@ -32,21 +32,23 @@ VERSION_PATH = "{model}/versions/{version}"
 VALID_REQUEST = json.dumps({"inputs": [SMALL_JSON]})
 
 
-def fill(target: Target, path: str) -> str:
+def fill_path(target: Target, path: str) -> str:
     """Replace {model} by the path of the model, and {version} by its version."""
     version = quote(target.version, safe="")
-    return path.replace("{model}", target.path).replace("{version}", version)
+    path_with_model = path.replace("{model}", target.path)
+    return path_with_model.replace("{version}", version)
 
 
 def is_inference(path: str) -> bool:
     return path.endswith("/infer")
 
 
-def open_path(http: Http, path: str, query: str = "") -> Reply:
+def send_valid_request(http: Http, path: str, query: str = "") -> Reply:
     """Send the valid request to a path of inference requests, and a GET request to other paths."""
+    url = path + query
     if is_inference(path):
-        return http.post(path + query, VALID_REQUEST)
-    return http.get(path + query)
+        return http.post(url, VALID_REQUEST)
+    return http.get(url)
 
 
 @pytest.mark.parametrize("change", [str.upper, str.title], ids=["upper", "title"])
@@ -54,7 +56,8 @@ def test_model_name_is_case_sensitive(
     target: Target, form: str, change: Callable[[str], str]
 ) -> None:
     """R1: the model's name is case-sensitive. R3 checks the status."""
-    response = target.infer(form, [SMALL_INPUT], model=change(target.model))
+    other_name = change(target.model)
+    response = target.infer(form, [SMALL_INPUT], model=other_name)
     assert response.kind in ("NOT_FOUND", "INVALID_ARGUMENT"), (
         f"expected 404 or 400, got {describe(response)}"
     )
@@ -83,7 +86,8 @@ def test_output_names_are_case_sensitive(target: Target, form: str) -> None:
 @pytest.mark.parametrize("path", GET_PATHS)
 def test_get(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses on the protocol's paths are JSON, with or without a trailing slash."""
-    reply = http.get(fill(target, path) + slash)
+    full_path = fill_path(target, path)
+    reply = http.get(full_path + slash)
     check_success(reply)
     if path != "/v2":  # R4 checks its content
         assert reply.mimetype == "application/json"
@@ -97,11 +101,14 @@ def test_get_version(target: Target, http: Http, path: str, slash: str) -> None:
     """R2: responses are the same with or without the model's version and a trailing slash in the
     path.
     """
-    unversioned_path = path.replace("/versions/{version}", "")
-    unversioned = http.get(fill(target, unversioned_path))
-    versioned = http.get(fill(target, path) + slash)
-    check_success(versioned)
-    assert versioned.data == unversioned.data
+    full_path = fill_path(target, path)
+    path_without_version = path.replace("/versions/{version}", "")
+    full_path_without_version = fill_path(target, path_without_version)
+
+    expected = http.get(full_path_without_version)
+    reply = http.get(full_path + slash)
+    check_success(reply)
+    assert reply.data == expected.data
 
 
 @pytest.mark.needs("model names")
@@ -118,42 +125,55 @@ def test_model_names(target: Target, http: Http, slash: str) -> None:
 )
 def test_head(target: Target, http: Http, path: str) -> None:
     """R2: HEAD works like GET without a body, and the connection stays usable."""
-    reply = http.open("HEAD", fill(target, path))
+    full_path = fill_path(target, path)
+    reply = http.open("HEAD", full_path)
     check_success(reply)
     assert reply.data == b""
-    check_success(http.get("/v2/health/live"))
+
+    next_reply = http.get("/v2/health/live")
+    check_success(next_reply)
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests succeed with or without a trailing slash."""
-    check_success(http.post(f"{target.path}/infer{slash}", VALID_REQUEST))
+    reply = http.post(f"{target.path}/infer{slash}", VALID_REQUEST)
+    check_success(reply)
 
 
 @pytest.mark.needs("versions")
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_infer_version(target: Target, http: Http, slash: str) -> None:
     """R2: inference requests with the model's version succeed, with or without a trailing slash."""
-    check_success(http.post(f"{fill(target, VERSION_PATH)}/infer{slash}", VALID_REQUEST))
+    version_path = fill_path(target, VERSION_PATH)
+    reply = http.post(f"{version_path}/infer{slash}", VALID_REQUEST)
+    check_success(reply)
 
 
 @pytest.mark.parametrize("path", ["{model}", "{model}/ready", "{model}/infer"])
 def test_percent_encoded(target: Target, http: Http, path: str) -> None:
     """R21: a percent-encoded name in a path equals the plain name."""
-    encoded = "".join(f"%{octet:02X}" for octet in target.model.encode())
-    check_success(open_path(http, path.replace("{model}", f"/v2/models/{encoded}")))
+    encoded_name = ""
+    for octet in target.model.encode():
+        encoded_name += f"%{octet:02X}"
+    encoded_path = path.replace("{model}", f"/v2/models/{encoded_name}")
+    reply = send_valid_request(http, encoded_path)
+    check_success(reply)
 
 
 @pytest.mark.parametrize("path", [*GET_PATHS, "{model}/infer"])
 def test_query_is_ignored(target: Target, http: Http, path: str) -> None:
     """R21: the query string is ignored."""
-    check_success(open_path(http, fill(target, path), query="?a=1&b"))
+    full_path = fill_path(target, path)
+    reply = send_valid_request(http, full_path, query="?a=1&b")
+    check_success(reply)
 
 
 @pytest.mark.parametrize("path", ["/v2", "{model}", "{model}/infer"])
 def test_options(target: Target, http: Http, path: str) -> None:
     """R21: the response to OPTIONS lists the path's methods in Allow."""
-    reply = http.open("OPTIONS", fill(target, path))
+    full_path = fill_path(target, path)
+    reply = http.open("OPTIONS", full_path)
     assert reply.status_code in (200, 204, 405), f"expected 200, 204 or 405, got {reply}"
     method = "POST" if is_inference(path) else "GET"
     assert method in reply.headers.get("Allow", "")
@@ -168,7 +188,8 @@ def test_unknown_version_in_path(target: Target, http: Http, version: str, suffi
     """R3: a version that the model does not have is rejected with 404, whatever its form."""
     version_in_path = version.replace(" ", "%20")
     path = f"{target.path}/versions/{version_in_path}{suffix}"
-    check_error(open_path(http, path), 404)
+    reply = send_valid_request(http, path)
+    check_error(reply, 404)
 
 
 def model_fields(method: str, model: str, version: str = "") -> dict[str, str]:
@@ -184,7 +205,8 @@ def model_fields(method: str, model: str, version: str = "") -> dict[str, str]:
 def test_unknown_version_in_message(target: Target, rpc: Grpc, method: str, version: str) -> None:
     """R3: over gRPC, a version that the model does not have is rejected with NOT_FOUND."""
     fields = model_fields(method, target.model, version)
-    assert status_of(rpc.call, method, **fields) == grpc.StatusCode.NOT_FOUND
+    status = status_of(rpc.call, method, **fields)
+    assert status == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.needs("versions")
@@ -204,7 +226,7 @@ def test_response_version(target: Target, form: str) -> None:
 @pytest.mark.parametrize("suffix", ["", "/ready", "/infer"])
 def test_unknown_model(http: Http, name: str, suffix: str) -> None:
     """R3: an unknown model is rejected with 404, whatever the form of its name."""
-    reply = open_path(http, f"/v2/models/{name}{suffix}")
+    reply = send_valid_request(http, f"/v2/models/{name}{suffix}")
     check_error(reply, 404)
 
 
@@ -213,12 +235,14 @@ def test_unknown_model(http: Http, name: str, suffix: str) -> None:
 def test_unknown_model_in_message(rpc: Grpc, method: str, name: str) -> None:
     """R3: over gRPC, an unknown model is rejected with NOT_FOUND."""
     fields = model_fields(method, name)
-    assert status_of(rpc.call, method, **fields) == grpc.StatusCode.NOT_FOUND
+    status = status_of(rpc.call, method, **fields)
+    assert status == grpc.StatusCode.NOT_FOUND
 
 
 def test_server_metadata(http: Http) -> None:
     """R4: server metadata contains name, version and extensions. It can contain other members."""
-    body = http.get("/v2").json
+    reply = http.get("/v2")
+    body = reply.json
     assert set(body) >= {"name", "version", "extensions"}
     check_type(body["name"], str)
     check_type(body["version"], str)
@@ -231,14 +255,18 @@ def test_binary_extension_is_listed(target: Target, http: Http) -> None:
     parameters = {"binary_data_output": True}
     reply = rest.post({"inputs": [SMALL_JSON], "parameters": parameters})
     is_supported = HEADER_LENGTH in reply.headers
-    extensions = http.get("/v2").json["extensions"]
-    assert ("binary_tensor_data" in extensions) == is_supported
+
+    metadata = http.get("/v2").json
+    is_listed = "binary_tensor_data" in metadata["extensions"]
+    assert is_listed == is_supported
 
 
 def test_statistics_extension(target: Target, http: Http) -> None:
     """R4: `statistics` is listed only if the server supports them."""
-    if "statistics" in http.get("/v2").json["extensions"]:
-        check_success(http.get(f"{target.path}/stats"))
+    metadata = http.get("/v2").json
+    if "statistics" in metadata["extensions"]:
+        reply = http.get(f"{target.path}/stats")
+        check_success(reply)
 
 
 def test_same_server_metadata(http: Http, rpc: Grpc) -> None:
@@ -264,7 +292,8 @@ def test_health(target: Target, http: Http, path: str, body: dict[str, Any]) -> 
     expected = dict(body)
     if "name" in expected:
         expected["name"] = target.model
-    reply = http.get(fill(target, path))
+    full_path = fill_path(target, path)
+    reply = http.get(full_path)
     check_success(reply)
     check_members(reply.json, expected)
 
@@ -288,11 +317,11 @@ def test_model_metadata(target: Target, http: Http) -> None:
     versions = body.get("versions") or []
     check_type(versions, list)
     check_strings(versions)
-    assert specs(body["inputs"]) == target.supported_tensors(INPUTS)
-    assert specs(body["outputs"]) == target.supported_tensors(OUTPUTS)
+    assert rest_specs(body["inputs"]) == target.supported_tensors(INPUTS)
+    assert rest_specs(body["outputs"]) == target.supported_tensors(OUTPUTS)
 
 
-def specs(tensors: list[dict[str, Any]]) -> list[TensorSpec]:
+def rest_specs(tensors: list[dict[str, Any]]) -> list[TensorSpec]:
     """Return the name, datatype and shape of each tensor in the metadata of REST."""
     return [(tensor["name"], tensor["datatype"], tensor["shape"]) for tensor in tensors]
 
@@ -307,7 +336,8 @@ def test_metadata_parameters(target: Target, http: Http) -> None:
     booleans.
     """
     body = http.get(target.path).json
-    for holder in (body, *body["inputs"], *body["outputs"]):
+    holders = [body, *body["inputs"], *body["outputs"]]
+    for holder in holders:
         parameters = holder.get("parameters") or {}
         for value in parameters.values():
             assert isinstance(value, str | int | float), f"expected scalars, got {holder}"
@@ -315,7 +345,8 @@ def test_metadata_parameters(target: Target, http: Http) -> None:
 
 def test_metadata_properties(target: Target, http: Http) -> None:
     """R6: the properties of the model, if any, are an object of strings."""
-    properties = http.get(target.path).json.get("properties") or {}
+    body = http.get(target.path).json
+    properties = body.get("properties") or {}
     check_type(properties, dict)
     for value in properties.values():
         assert isinstance(value, str), f"expected strings, got {properties}"
@@ -327,9 +358,10 @@ def test_same_model_metadata(target: Target, http: Http, rpc: Grpc) -> None:
     body = http.get(target.path).json
     assert response.name == body["name"]
     assert response.platform == body["platform"]
-    assert list(response.versions) == (body.get("versions") or [])
-    assert grpc_specs(response.inputs) == specs(body["inputs"])
-    assert grpc_specs(response.outputs) == specs(body["outputs"])
+    versions = body.get("versions") or []
+    assert list(response.versions) == versions
+    assert grpc_specs(response.inputs) == rest_specs(body["inputs"])
+    assert grpc_specs(response.outputs) == rest_specs(body["outputs"])
 
 
 def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -> None:
@@ -338,7 +370,8 @@ def test_same_parameters_and_properties(target: Target, http: Http, rpc: Grpc) -
     """
     response = rpc.call("ModelMetadata", name=target.model)
     body = http.get(target.path).json
-    assert dict(response.properties) in ({}, body.get("properties") or {})
+    properties = body.get("properties") or {}
+    assert dict(response.properties) in ({}, properties)
 
     grpc_tensors = [*response.inputs, *response.outputs]
     rest_tensors = [*body["inputs"], *body["outputs"]]
