@@ -15,7 +15,7 @@ from oip_conformance.inputs import (
     outputs_of,
     vector,
 )
-from oip_conformance.model import ECHOED_TENSORS
+from oip_conformance.model import ECHOED_TENSORS, input_of, output_of
 from oip_conformance.outcomes import (
     check_error,
     check_error_text,
@@ -34,12 +34,12 @@ INT32_INPUT = vector("INT32", [5, -6])
 PARAMETER_PLACES = ["request", "input", "output"]
 
 
-def changed(**members: Any) -> dict[str, Any]:
+def with_input_members(**members: Any) -> dict[str, Any]:
     """Return the valid request with changed members of its input."""
     return {"inputs": [{**SMALL_JSON, **members}]}
 
 
-def without(member: str) -> dict[str, Any]:
+def without_input_member(member: str) -> dict[str, Any]:
     """Return the valid request without a member of its input."""
     tensor = dict(SMALL_JSON)
     del tensor[member]
@@ -70,7 +70,8 @@ def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
     """R7: unknown members of the request are ignored, and null equals an absent member."""
     reply = rest.post({"inputs": [SMALL_JSON], **members})
     check_success(reply)
-    assert SMALL_VALUES in [output["data"] for output in reply.json["outputs"]]
+    values = [output["data"] for output in reply.json["outputs"]]
+    assert SMALL_VALUES in values
 
 
 @pytest.mark.parametrize(
@@ -88,25 +89,26 @@ def test_unknown_and_null_members(rest: Rest, members: dict[str, Any]) -> None:
         {"inputs": [SMALL_JSON], "outputs": ["fp32_out"]},
         {"inputs": [SMALL_JSON], "outputs": [{}]},
         {"inputs": [SMALL_JSON], "outputs": [{"name": 5}]},
-        without("name"),
-        changed(name=None),
-        changed(name=5),
-        without("shape"),
-        changed(shape=None),
-        without("datatype"),
-        changed(datatype=None),
-        changed(datatype=32),
-        changed(datatype=["FP32"]),
-        changed(datatype={}),
-        changed(datatype="STRING"),
-        changed(datatype=""),
-        without("data"),
-        changed(data=None),
+        without_input_member("name"),
+        with_input_members(name=None),
+        with_input_members(name=5),
+        without_input_member("shape"),
+        with_input_members(shape=None),
+        without_input_member("datatype"),
+        with_input_members(datatype=None),
+        with_input_members(datatype=32),
+        with_input_members(datatype=["FP32"]),
+        with_input_members(datatype={}),
+        with_input_members(datatype="STRING"),
+        with_input_members(datatype=""),
+        without_input_member("data"),
+        with_input_members(data=None),
     ],
 )
 def test_missing_or_invalid_members(rest: Rest, envelope: dict[str, Any]) -> None:
     """R7: a missing member or a member of the wrong type is rejected."""
-    check_error(rest.post(envelope), 400)
+    reply = rest.post(envelope)
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize("request_id", ["42", "ü 🌷", " ", "x" * 1000, None])
@@ -159,8 +161,10 @@ def test_every_datatype(target: Target, form: str, datatype: str) -> None:
     form = target.form_for(form, datatype)
     values = VALUES[datatype]
     response = target.infer_successfully(form, [vector(datatype, values)])
-    output = response.outputs[f"{datatype.lower()}_out"]
-    assert (output.datatype, output.shape) == (datatype, [2])
+    output_name = output_of(input_of(datatype))
+    output = response.outputs[output_name]
+    assert output.datatype == datatype
+    assert output.shape == [2]
     assert canonical_bytes(datatype, output.values) == canonical_bytes(datatype, values)
 
 
@@ -216,6 +220,7 @@ INVALID_DATA = [
     case("a dimension beyond NumPy", [("grid_in", "INT32", [2**62, 0], [])], ["grid_in"]),
     case("too few elements of BYTES", [("bytes_in", "BYTES", [3], [b"a"])], ["bytes_in", "3", "1"]),
 ]
+INVALID_REQUESTS = [*INVALID_INPUTS, *INVALID_OUTPUTS, *INVALID_DATA]
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), INVALID_INPUTS)
@@ -240,8 +245,10 @@ def test_column_matches_vector(
     such columns.
     """
     values = [1, 2, 3]
-    response = target.infer_successfully(form, [(f"{name}_in", "INT32", shape, values)])
-    assert response.outputs == {f"{name}_out": ("INT32", output_shape, values)}
+    tensor = (f"{name}_in", "INT32", shape, values)
+    response = target.infer_successfully(form, [tensor])
+    output = ("INT32", output_shape, values)
+    assert response.outputs == {f"{name}_out": output}
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "words"), INVALID_OUTPUTS)
@@ -272,12 +279,14 @@ def test_all_outputs(target: Target, form: str) -> None:
             require_json(target, datatype)
 
     inputs: list[InputTuple] = []
+    output_names = []
     for name, datatype, shape in tensors:
-        empty_shape = [0 if size == -1 else size for size in shape]
+        empty_shape = [max(size, 0) for size in shape]
         inputs.append((f"{name}_in", datatype, empty_shape, []))
+        output_names.append(f"{name}_out")
     inputs.reverse()
     response = target.infer_successfully(form, inputs, [])
-    assert list(response.outputs) == [f"{name}_out" for name, _, _ in tensors]
+    assert list(response.outputs) == output_names
 
 
 def test_parameters_of_every_type(target: Target, form: str) -> None:
@@ -303,7 +312,8 @@ def test_parameters_of_every_type(target: Target, form: str) -> None:
 @pytest.mark.parametrize("place", PARAMETER_PLACES)
 def test_null_parameters(rest: Rest, place: str, parameters: dict[str, None]) -> None:
     """R17: a parameter whose value is null is ignored."""
-    check_success(rest.post(with_parameters(place, parameters)))
+    reply = rest.post(with_parameters(place, parameters))
+    check_success(reply)
 
 
 @pytest.mark.parametrize("parameters", [[], "a", 5, True, {"a": [1]}, {"a": {}}])
@@ -314,9 +324,7 @@ def test_invalid_parameters(rest: Rest, place: str, parameters: Any) -> None:
     check_error(reply, 400)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "words"), [*INVALID_INPUTS, *INVALID_OUTPUTS, *INVALID_DATA]
-)
+@pytest.mark.parametrize(("inputs", "outputs", "words"), INVALID_REQUESTS)
 def test_error_message(
     target: Target, form: str, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
@@ -329,27 +337,26 @@ def test_error_message(
     check_error_text(response, words)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "words"), [*INVALID_INPUTS, *INVALID_OUTPUTS, *INVALID_DATA]
-)
+@pytest.mark.parametrize(("inputs", "outputs", "words"), INVALID_REQUESTS)
 def test_same_error_message(
     target: Target, rpc: Any, inputs: list[InputTuple], outputs: list[str], words: list[str]
 ) -> None:
     """G1: the error message over gRPC equals the one over REST."""
-    check_same_error(
-        target.infer("rest json", inputs, outputs), target.infer("grpc typed", inputs, outputs)
-    )
+    rest = target.infer("rest json", inputs, outputs)
+    typed = target.infer("grpc typed", inputs, outputs)
+    check_same_error(rest, typed)
+
     if target.supports("binary"):
-        check_same_error(
-            target.infer("rest binary", inputs, outputs), target.infer("grpc raw", inputs, outputs)
-        )
+        rest = target.infer("rest binary", inputs, outputs)
+        raw = target.infer("grpc raw", inputs, outputs)
+        check_same_error(rest, raw)
 
 
 def check_same_error(rest: Response, rpc: Response) -> None:
     """Check that the responses of both transports are the same error."""
     if rest.is_success or rpc.is_success:
         skip_not_run("the request is not rejected, which R9, R15 and R16 check")
-    is_same = (rest.kind, rest.text) == (rpc.kind, rpc.text)
+    is_same = rest.kind == rpc.kind and rest.text == rpc.text
     assert is_same, (
         f"expected the same of both, got {describe(rest)} over REST, and {describe(rpc)} over gRPC"
     )
@@ -360,7 +367,8 @@ def test_model_error(target: Target, form: str) -> None:
     traceback.
     """
     message = "the cat is on the roof"
-    response = target.infer(form, [("fail_in", "BYTES", [1], [message.encode()])], [])
+    failing_input = ("fail_in", "BYTES", [1], [message.encode()])
+    response = target.infer(form, [failing_input], [])
     expect_error(response, "INTERNAL", message)
     assert "File " not in response.text
     target.infer_successfully(form, [SMALL_INPUT])

@@ -38,12 +38,16 @@ FLOATS = ["FP16", "BF16", "FP32", "FP64"]
 INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
 
 
-def send(rest: Rest, datatype: str, shape: Any, data: str, name: str | None = None) -> Reply:
+def send_json_text(
+    rest: Rest, datatype: str, shape: Any, data: str, name: str | None = None
+) -> Reply:
     """Send an input with this JSON text as `data`, request its output, and return the reply.
 
     By default, it is the input of one dimension with this datatype.
     """
-    body = request_with_data(name or datatype.lower(), datatype, shape, data)
+    if name is None:
+        name = datatype.lower()
+    body = request_with_data(name, datatype, shape, data)
     return rest.client.post(f"/v2/models/{rest.model}/infer", body)
 
 
@@ -78,7 +82,8 @@ def data_of(reply: Reply) -> list:
 )
 def test_invalid_dimensions(rest: Rest, shape: Any) -> None:
     """R9: a shape other than a list of integers of at least 0 is rejected."""
-    check_error(send(rest, "INT32", shape, "[1]"), 400)
+    reply = send_json_text(rest, "INT32", shape, "[1]")
+    check_error(reply, 400)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,8 @@ def test_invalid_shapes(target: Target, form: str, shape: list[int], values: lis
 def test_empty_tensor(target: Target, form: str, datatype: str) -> None:
     """R9, G5: a tensor without elements is valid."""
     tensor = vector(datatype, [])
-    response = target.infer_successfully(target.form_for(form, datatype), [tensor])
+    form = target.form_for(form, datatype)
+    response = target.infer_successfully(form, [tensor])
     assert response.outputs == outputs_of(tensor)
 
 
@@ -126,7 +132,8 @@ def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
 
     It is read in row-major order and returned flat.
     """
-    reply = send(rest, "INT32", shape, data, name=INPUT_OF_RANK[len(shape)])
+    name = INPUT_OF_RANK[len(shape)]
+    reply = send_json_text(rest, "INT32", shape, data, name)
     assert data_of(reply) == [1, 2, 3, 4][:count]
 
 
@@ -134,7 +141,7 @@ def test_nesting(rest: Rest, shape: list[int], data: str, count: int) -> None:
 def test_invalid_nesting(rest: Rest, shape: list[int], data: str) -> None:
     """R10: ragged nesting, or nesting that does not match the shape, is rejected."""
     name = INPUT_OF_RANK[len(shape)]
-    reply = send(rest, "INT32", shape, data, name)
+    reply = send_json_text(rest, "INT32", shape, data, name)
     check_error(reply, 400)
 
 
@@ -143,11 +150,12 @@ def test_elements(target: Target, rest: Rest, datatype: str, data: str, expected
     """R11: an element is returned unchanged, except for rounding."""
     require_json(target, datatype)
     count = len(json.loads(data))
-    returned = data_of(send(rest, datatype, [count], data))
-    elements = json.loads(expected)
-    assert canonical_bytes(datatype, returned) == canonical_bytes(datatype, elements)
+    reply = send_json_text(rest, datatype, [count], data)
+    elements = data_of(reply)
+    expected_elements = json.loads(expected)
+    assert canonical_bytes(datatype, elements) == canonical_bytes(datatype, expected_elements)
     if datatype not in FLOATS:
-        assert types_of(returned) == types_of(elements)
+        assert types_of(elements) == types_of(expected_elements)
 
 
 def types_of(elements: list) -> list[type]:
@@ -161,10 +169,11 @@ def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -
     """R11: an element that the datatype cannot represent exactly is rejected, also after a valid
     one.
     """
-    valid = '"a"' if datatype == "BYTES" else "0"
-    reply = send(rest, datatype, [1], f"[{element}]")
+    reply = send_json_text(rest, datatype, [1], f"[{element}]")
     check_error(reply, 400)
-    reply = send(rest, datatype, [2], f"[{valid}, {element}]")
+
+    valid_element = '"a"' if datatype == "BYTES" else "0"
+    reply = send_json_text(rest, datatype, [2], f"[{valid_element}, {element}]")
     check_error(reply, 400)
 
 
@@ -175,7 +184,8 @@ def test_elements_of_another_datatype(rest: Rest, datatype: str, element: str) -
 )
 def test_float_overflow(rest: Rest, datatype: str, element: str) -> None:
     """R11: a number beyond a float's range is rejected, not converted to infinity."""
-    tensor = json_input(input_of(datatype), datatype, [1], [json.loads(element)])
+    number = json.loads(element)
+    tensor = json_input(input_of(datatype), datatype, [1], [number])
     parameters = {"binary_data_output": True}
     reply = rest.post({"inputs": [tensor], "parameters": parameters})
     check_error(reply, 400)
@@ -196,7 +206,7 @@ def test_integer_overflow(rest: Rest, datatype: str, beyond: str) -> None:
     """R11: an integer beyond its datatype's range is rejected, not wrapped."""
     low, high = RANGES[datatype]
     value = low - 1 if beyond == "below" else high + 1
-    reply = send(rest, datatype, [2], f"[1, {value}]")
+    reply = send_json_text(rest, datatype, [2], f"[1, {value}]")
     check_error(reply, 400)
 
 
@@ -217,7 +227,8 @@ def test_integer_overflow_in_contents(
     target: Target, rpc: Grpc, datatype: str, field: str, value: int
 ) -> None:
     """R11, G3: an integer beyond its datatype's range is rejected in a wider contents field."""
-    response = target.infer("grpc typed", [vector(datatype, [1, value])])
+    tensor = vector(datatype, [1, value])
+    response = target.infer("grpc typed", [tensor])
     expect_error(response, "INVALID_ARGUMENT")
 
 
@@ -234,7 +245,7 @@ def test_nan(target: Target, form: str, datatype: str) -> None:
 @pytest.mark.parametrize("datatype", ["BOOL", *INTEGERS])
 def test_null_is_not_an_integer(rest: Rest, datatype: str) -> None:
     """R12: null is rejected for integers and booleans."""
-    reply = send(rest, datatype, [2], "[1, null]")
+    reply = send_json_text(rest, datatype, [2], "[1, null]")
     check_error(reply, 400)
 
 
@@ -243,7 +254,7 @@ def test_invalid_json_numbers(rest: Rest, element: str) -> None:
     """R12: NaN, Infinity, other invalid JSON numbers and numbers beyond the range of FP64 are
     rejected.
     """
-    reply = send(rest, "FP64", [1], f"[{element}]")
+    reply = send_json_text(rest, "FP64", [1], f"[{element}]")
     check_error(reply, 400)
 
 
@@ -252,15 +263,17 @@ def test_invalid_json_numbers(rest: Rest, element: str) -> None:
 def test_infinity_in_bytes(target: Target, form: str, datatype: str) -> None:
     """R12: ±Infinity is accepted in every form except JSON."""
     tensor = vector(datatype, [math.inf, -math.inf])
-    response = target.infer_successfully(target.form_for(form, datatype), [tensor])
+    form = target.form_for(form, datatype)
+    response = target.infer_successfully(form, [tensor])
     assert response.outputs == outputs_of(tensor)
 
 
-def request_json(rest: Rest, datatype: str, blob: bytes) -> Reply:
+def request_json_output(rest: Rest, datatype: str, blob: bytes) -> Reply:
     """Send one binary element, request JSON, and return the reply."""
     name = input_of(datatype)
     tensor = binary_input(name, datatype, [1], size=len(blob))
-    return rest.post({"inputs": [tensor], "outputs": [{"name": output_of(name)}]}, blob)
+    output = {"name": output_of(name)}
+    return rest.post({"inputs": [tensor], "outputs": [output]}, blob)
 
 
 @pytest.mark.needs("binary")
@@ -279,13 +292,14 @@ def test_infinity_as_json(rest: Rest, datatype: str, blob: str) -> None:
     """R12: a JSON output that contains ±Infinity is rejected with an error that suggests binary
     output.
     """
-    reply = request_json(rest, datatype, bytes.fromhex(blob))
-    assert "binary" in error_message(reply, 400)
+    reply = request_json_output(rest, datatype, bytes.fromhex(blob))
+    message = error_message(reply, 400)
+    assert "binary" in message
 
 
 def test_fp32_has_shortest_form(rest: Rest) -> None:
     """R13: FP32 is written in its shortest form, not widened to FP64."""
-    reply = send(rest, "FP32", [3], "[25.12, 0.1, 3.4028235e38]")
+    reply = send_json_text(rest, "FP32", [3], "[25.12, 0.1, 3.4028235e38]")
     assert data_of(reply) == [25.12, 0.1, 3.4028235e38]
     assert b"25.12" in reply.data
     assert b"25.1200" not in reply.data
@@ -293,7 +307,7 @@ def test_fp32_has_shortest_form(rest: Rest) -> None:
 
 def test_fp16_as_json(rest: Rest) -> None:
     """R13: FP16 is accepted and returned as JSON numbers, too."""
-    reply = send(rest, "FP16", [3], "[1.5, -65504, 0]")
+    reply = send_json_text(rest, "FP16", [3], "[1.5, -65504, 0]")
     assert data_of(reply) == [1.5, -65504, 0]
 
 
@@ -320,14 +334,16 @@ def test_bytes_as_json(rest: Rest, value: str) -> None:
     binary output.
     """
     blob = pack("BYTES", [bytes.fromhex(value)])
-    reply = request_json(rest, "BYTES", blob)
-    assert "binary" in error_message(reply, 400)
+    reply = request_json_output(rest, "BYTES", blob)
+    message = error_message(reply, 400)
+    assert "binary" in message
 
 
 @pytest.mark.parametrize("data", ['["\\ud83c"]', '["\\udf37\\ud83c"]', '"\\ud800"'])
 def test_unpaired_surrogate(rest: Rest, data: str) -> None:
     """R14: text with an unpaired surrogate is rejected."""
-    check_error(send(rest, "BYTES", [1], data), 400)
+    reply = send_json_text(rest, "BYTES", [1], data)
+    check_error(reply, 400)
 
 
 def test_forms_agree(target: Target, form: str) -> None:
@@ -338,7 +354,8 @@ def test_forms_agree(target: Target, form: str) -> None:
         count = target.limit // bytes_per_element
     values = [index / 8 for index in range(count)]
     response = target.infer_successfully(form, [vector("FP64", values)])
-    assert pack("FP64", response.outputs["fp64_out"].values) == pack("FP64", values)
+    output = response.outputs["fp64_out"]
+    assert pack("FP64", output.values) == pack("FP64", values)
 
 
 @pytest.mark.parametrize("extra", [0, 1])
@@ -363,4 +380,5 @@ def test_request_of_maximum_size(
         if is_valid:
             check_success(reply)
         else:
-            assert str(limit) in error_message(reply, 413)
+            message = error_message(reply, 413)
+            assert str(limit) in message
