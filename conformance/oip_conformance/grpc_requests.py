@@ -8,7 +8,7 @@ from oip_conformance.outcomes import expect_error
 from oip_conformance.wires import Response
 
 
-def tensor(name: str, datatype: str, shape: list[int], **contents: list) -> dict[str, Any]:
+def grpc_input(name: str, datatype: str, shape: list[int], **contents: list) -> dict[str, Any]:
     """Return an input as the fields of a message, without contents if there are no arguments."""
     fields: dict[str, Any] = {"name": f"{name}_in", "datatype": datatype, "shape": shape}
     if contents:

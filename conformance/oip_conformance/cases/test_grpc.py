@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from oip_conformance import messages
 from oip_conformance.frames import Connection
-from oip_conformance.grpc_requests import tensor
+from oip_conformance.grpc_requests import grpc_input
 from oip_conformance.inputs import SMALL_INPUT, SMALL_OUTPUTS
 from oip_conformance.outcomes import expect_success, status_of
 from oip_conformance.target import Target
@@ -42,11 +42,9 @@ def check_valid_call_afterward(target: Target, rpc: Grpc) -> Iterator[None]:
 
 def infer_request(rpc: Grpc, name: str, datatype: str, **contents: list) -> Any:
     """Return a message with one element as the input `name`, and with its output."""
-    return messages.ModelInferRequest(
-        model_name=rpc.model,
-        inputs=[tensor(name, datatype, [1], **contents)],
-        outputs=[{"name": f"{name}_out"}],
-    )
+    tensor = grpc_input(name, datatype, [1], **contents)
+    output = {"name": f"{name}_out"}
+    return messages.ModelInferRequest(model_name=rpc.model, inputs=[tensor], outputs=[output])
 
 
 def fp32_request(rpc: Grpc) -> Any:
@@ -63,7 +61,8 @@ def test_calls(target: Target, rpc: Grpc, name: str) -> None:
     if name == "ModelInfer":
         fields["model_name"] = target.model
         expected.append(grpc.StatusCode.INVALID_ARGUMENT)  # the request has no inputs
-    assert status_of(rpc.call, name, **fields) in expected
+    status = status_of(rpc.call, name, **fields)
+    assert status in expected
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,8 @@ def test_calls(target: Target, rpc: Grpc, name: str) -> None:
 def test_unknown_method(rpc: Grpc, path: str) -> None:
     """G1: an unknown method is rejected with UNIMPLEMENTED."""
     call = rpc.channel.unary_unary(path)
-    assert status_of(call, b"", timeout=rpc.timeout) == grpc.StatusCode.UNIMPLEMENTED
+    status = status_of(call, b"", timeout=rpc.timeout)
+    assert status == grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,8 @@ def test_unknown_method(rpc: Grpc, path: str) -> None:
 )
 def test_malformed_message(rpc: Grpc, name: str, body: str) -> None:
     """G1: bytes that are not a valid message are INVALID_ARGUMENT, not INTERNAL."""
-    status = status_of(rpc.call, name, bytes.fromhex(body))
+    message = bytes.fromhex(body)
+    status = status_of(rpc.call, name, message)
     assert status == grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -116,7 +117,8 @@ def test_parameter_without_value(rpc: Grpc, name: str, place: str, value: bytes)
     """
     message = fp32_request(rpc)
     holders = {"request": message, "input": message.inputs[0], "output": message.outputs[0]}
-    holders[place].parameters[name].MergeFromString(value)
+    parameter = holders[place].parameters[name]
+    parameter.MergeFromString(value)
     response = rpc.send(message)
     expect_success(response)
 
@@ -124,7 +126,8 @@ def test_parameter_without_value(rpc: Grpc, name: str, place: str, value: bytes)
 def test_parameter_of_each_type(rpc: Grpc) -> None:
     """R17: a parameter may have any of the five types."""
     message = fp32_request(rpc)
-    for parameters in (message.parameters, message.inputs[0].parameters):
+    (tensor,) = message.inputs
+    for parameters in (message.parameters, tensor.parameters):
         parameters["bool"].bool_param = True
         parameters["int64"].int64_param = -1
         parameters["string"].string_param = ""
@@ -151,7 +154,8 @@ def test_message_limit(target: Target, rpc: Grpc, limit: int, coding: grpc.Compr
 
     assert status_for(limit) == grpc.StatusCode.OK
     assert status_for(limit + 1) == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert status_for(min(2 * limit, limit + 2**20)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    far_beyond_limit = min(2 * limit, limit + 2**20)
+    assert status_for(far_beyond_limit) == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def start_slow_call(rpc: Grpc, timeout: float | None) -> Any:
@@ -164,12 +168,10 @@ def start_slow_call(rpc: Grpc, timeout: float | None) -> Any:
 
 def test_cancelled_calls(target: Target, rpc: Grpc) -> None:
     """G1: calls that the client cancels end with CANCELLED, and the server keeps working."""
-    first = start_slow_call(rpc, rpc.timeout)
-    second = start_slow_call(rpc, rpc.timeout)
-    third = start_slow_call(rpc, rpc.timeout)
-    for call in (first, second, third):
+    calls = [start_slow_call(rpc, rpc.timeout) for _ in range(3)]
+    for call in calls:
         assert call.cancel()
-    for call in (first, second, third):
+    for call in calls:
         assert call.code() == grpc.StatusCode.CANCELLED
     target.infer_successfully("grpc typed", [SMALL_INPUT])
 
@@ -203,7 +205,9 @@ def test_reset_calls(target: Target, rpc: Grpc) -> None:
 def check_live(connection: Connection, *, stream: int) -> None:
     """Check that the connection accepts a call."""
     connection.call(stream, SERVER_LIVE, message=b"", timeout="10S")
-    assert messages.ServerLiveResponse.FromString(connection.end_of(stream)).live
+    message = connection.end_of(stream)
+    response = messages.ServerLiveResponse.FromString(message)
+    assert response.live
 
 
 @pytest.mark.parametrize("coding", [grpc.Compression.Gzip, grpc.Compression.Deflate])
@@ -211,8 +215,9 @@ def test_compressed_message(rpc: Grpc, coding: grpc.Compression) -> None:
     """G1: messages with gRPC compression are accepted."""
     text = b"x" * 5000
     message = infer_request(rpc, "bytes", "BYTES", bytes_contents=[text])
+    request = message.SerializeToString()
     invoke = rpc.channel.unary_unary(MODEL_INFER)
-    body = invoke(message.SerializeToString(), timeout=rpc.timeout, compression=coding)
+    body = invoke(request, timeout=rpc.timeout, compression=coding)
     response = messages.ModelInferResponse.FromString(body)
 
     # G4 checks that the response is typed.
@@ -241,11 +246,12 @@ def test_health_of_unknown_service(rpc: Grpc) -> None:
     assert status == grpc.StatusCode.NOT_FOUND
 
 
-def reflect(rpc: Grpc, **question: str) -> Any:
+def reflect(rpc: Grpc, **fields: str) -> Any:
     """Send a request to the reflection service, and return its response."""
     stub = reflection_pb2_grpc.ServerReflectionStub(rpc.channel)
-    requests = iter([reflection_pb2.ServerReflectionRequest(**question)])
-    return next(stub.ServerReflectionInfo(requests, timeout=rpc.timeout))
+    request = reflection_pb2.ServerReflectionRequest(**fields)
+    responses = stub.ServerReflectionInfo(iter([request]), timeout=rpc.timeout)
+    return next(responses)
 
 
 @pytest.mark.needs("reflection")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oip_conformance import messages
-from oip_conformance.grpc_requests import check_invalid_argument, tensor
+from oip_conformance.grpc_requests import check_invalid_argument, grpc_input
 from oip_conformance.inputs import SMALL_INPUT, SMALL_OUTPUTS, outputs_of, vector
 from oip_conformance.model import DATATYPES, output_of
 from oip_conformance.outcomes import describe, expect_success
@@ -24,9 +24,9 @@ ALL_CONTENTS_FIELDS = sorted(set(CONTENTS_FIELDS.values()))
 TYPED_DATATYPES = list(CONTENTS_FIELDS)
 # Integers whose field has 32 bits.
 UP_TO_32_BITS = ["INT8", "INT16", "INT32", "UINT8", "UINT16", "UINT32"]
-FP32_INPUT = tensor("fp32", "FP32", [1])
-INT32_INPUT = tensor("int32", "INT32", [1])
-TYPED_FP32_INPUT = tensor("fp32", "FP32", [1], fp32_contents=[1.5])
+FP32_INPUT = grpc_input("fp32", "FP32", [1])
+INT32_INPUT = grpc_input("int32", "INT32", [1])
+TYPED_FP32_INPUT = grpc_input("fp32", "FP32", [1], fp32_contents=[1.5])
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +37,23 @@ def check_valid_call_afterward(target: Target, rpc: Grpc) -> Iterator[None]:
     assert response.outputs == SMALL_OUTPUTS
 
 
-def typed(datatype: str, values: list, shape: list[int] | None = None) -> dict[str, Any]:
+def typed_input(datatype: str, values: list, shape: list[int] | None = None) -> dict[str, Any]:
     """Return the input of one dimension with this datatype, with contents in the right field."""
     contents = {CONTENTS_FIELDS[datatype]: values}
-    return tensor(datatype.lower(), datatype, shape or [len(values)], **contents)
+    if shape is None:
+        shape = [len(values)]
+    return grpc_input(datatype.lower(), datatype, shape, **contents)
 
 
-def without_contents(datatype: str, count: int) -> dict[str, Any]:
+def input_in_field(datatype: str, field: str, value: Any) -> dict[str, Any]:
+    """Return the input of one dimension with this datatype, with one element in any field."""
+    contents = {field: [value]}
+    return grpc_input(datatype.lower(), datatype, [1], **contents)
+
+
+def input_without_contents(datatype: str, count: int) -> dict[str, Any]:
     """Return the input of one dimension with this datatype, without contents."""
-    return tensor(datatype.lower(), datatype, [count])
+    return grpc_input(datatype.lower(), datatype, [count])
 
 
 def send(rpc: Grpc, *tensors: dict[str, Any], raw: list[bytes] | None = None) -> Response:
@@ -58,12 +66,11 @@ def send_for_outputs(
     rpc: Grpc, outputs: list[str], *tensors: dict[str, Any], raw: list[bytes] | None = None
 ) -> Response:
     """Send a request for some outputs, and return the response."""
-    request = messages.ModelInferRequest(
-        model_name=rpc.model,
-        inputs=tensors,
-        outputs=[{"name": name} for name in outputs],
-        raw_input_contents=raw or [],
-    )
+    request = messages.ModelInferRequest(model_name=rpc.model, inputs=tensors)
+    for name in outputs:
+        request.outputs.add(name=name)
+    if raw is not None:
+        request.raw_input_contents.extend(raw)
     return rpc.send(request)
 
 
@@ -79,14 +86,15 @@ def test_number_of_raw_entries(rpc: Grpc, count: int) -> None:
 
 def test_raw_entries_without_inputs(rpc: Grpc) -> None:
     """G2: raw_input_contents without inputs is rejected."""
-    check_invalid_argument(send(rpc, raw=[b""]))
+    response = send(rpc, raw=[b""])
+    check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("size", [0, 7, 9, 16, 10_000])
 @pytest.mark.parametrize("datatype", ["FP32", "INT32", "UINT32"])
 def test_raw_entry_of_wrong_size(rpc: Grpc, size: int, datatype: str) -> None:
     """G2: a raw entry whose size differs from its tensor's is rejected."""
-    response = send(rpc, without_contents(datatype, 2), raw=[bytes(size)])
+    response = send(rpc, input_without_contents(datatype, 2), raw=[bytes(size)])
     check_invalid_argument(response)
 
 
@@ -101,14 +109,14 @@ def test_raw_entries_right_in_sum_only(rpc: Grpc) -> None:
 )
 def test_malformed_raw_bytes(rpc: Grpc, blob: str) -> None:
     """G2: elements of BYTES must fill their entry exactly, and match the number in the shape."""
-    response = send(rpc, without_contents("BYTES", 1), raw=[bytes.fromhex(blob)])
+    response = send(rpc, input_without_contents("BYTES", 1), raw=[bytes.fromhex(blob)])
     check_invalid_argument(response)
 
 
 @pytest.mark.parametrize("octet", [2, 128, 255])
 def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
     """G2, B1: a BOOL byte other than 0 and 1 is rejected."""
-    response = send(rpc, without_contents("BOOL", 2), raw=[bytes([1, octet])])
+    response = send(rpc, input_without_contents("BOOL", 2), raw=[bytes([1, octet])])
     check_invalid_argument(response)
 
 
@@ -117,17 +125,18 @@ def test_raw_bool_is_0_or_1(rpc: Grpc, octet: int) -> None:
 def test_raw_and_contents(rpc: Grpc, typed_index: int, raw: list[bytes]) -> None:
     """G2: raw entries and contents exclude each other, within an input and across inputs."""
     if len(raw) == 1:
-        tensors = [typed("FP32", [1])]
+        tensors = [typed_input("FP32", [1])]
     elif typed_index == 0:
-        tensors = [typed("FP32", [1]), INT32_INPUT]
+        tensors = [typed_input("FP32", [1]), INT32_INPUT]
     else:
-        tensors = [FP32_INPUT, typed("INT32", [1])]
-    check_invalid_argument(send(rpc, *tensors, raw=raw))
+        tensors = [FP32_INPUT, typed_input("INT32", [1])]
+    response = send(rpc, *tensors, raw=raw)
+    check_invalid_argument(response)
 
 
 def test_empty_contents_with_raw_entries(rpc: Grpc) -> None:
     """G2: an empty contents message is allowed together with raw entries."""
-    empty_contents = tensor("fp32", "FP32", [1], fp32_contents=[])
+    empty_contents = grpc_input("fp32", "FP32", [1], fp32_contents=[])
     message = messages.ModelInferRequest(
         model_name=rpc.model, inputs=[empty_contents], raw_input_contents=[bytes(4)]
     )
@@ -142,7 +151,8 @@ def test_contents_field_of_datatype(rpc: Grpc, datatype: str) -> None:
     """G3: contents must be in the field of the datatype, and any other field is rejected."""
     for field in ALL_CONTENTS_FIELDS:
         value = b"a" if field == "bytes_contents" else 1
-        response = send(rpc, tensor(datatype.lower(), datatype, [1], **{field: [value]}))
+        tensor = input_in_field(datatype, field, value)
+        response = send(rpc, tensor)
         if field == CONTENTS_FIELDS[datatype]:
             expect_success(response)
             assert response.outputs == outputs_of(vector(datatype, [value]))
@@ -154,8 +164,9 @@ def test_contents_field_of_datatype(rpc: Grpc, datatype: str) -> None:
 def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
     """G3: a second field in addition to the right one is rejected."""
     (count,) = shape
-    fields = {"int_contents": [1] * count, "int64_contents": [1]}
-    response = send(rpc, tensor("int32", "INT32", shape, **fields))
+    contents = {"int_contents": [1] * count, "int64_contents": [1]}
+    tensor = grpc_input("int32", "INT32", shape, **contents)
+    response = send(rpc, tensor)
     check_invalid_argument(response)
 
 
@@ -164,11 +175,9 @@ def test_two_contents_fields(rpc: Grpc, shape: list[int]) -> None:
 def test_unknown_fields_of_contents(rpc: Grpc, datatype: str, count: int) -> None:
     """G3: unknown fields of contents, as of a later version of the protocol, are ignored."""
     values = [0, 1] * (count // 2)
-    message = messages.ModelInferRequest(
-        model_name=rpc.model,
-        inputs=[typed(datatype, values)],
-        outputs=[{"name": f"{datatype.lower()}_out"}],
-    )
+    tensor = typed_input(datatype, values)
+    output = {"name": f"{datatype.lower()}_out"}
+    message = messages.ModelInferRequest(model_name=rpc.model, inputs=[tensor], outputs=[output])
     message.inputs[0].contents.MergeFromString(b"\xfa\x7f\x03abc")
     response = rpc.send(message)
     expect_success(response)
@@ -180,7 +189,8 @@ def test_unknown_fields_of_contents(rpc: Grpc, datatype: str, count: int) -> Non
 def test_wrong_number_of_elements(rpc: Grpc, datatype: str, count: int) -> None:
     """G3: contents must have as many elements as the shape."""
     value = b"a" if datatype == "BYTES" else 1
-    response = send(rpc, typed(datatype, [value] * count, shape=[2]))
+    tensor = typed_input(datatype, [value] * count, shape=[2])
+    response = send(rpc, tensor)
     check_invalid_argument(response)
 
 
@@ -189,8 +199,8 @@ def test_datatype_without_contents_field(rpc: Grpc, datatype: str) -> None:
     """G3, R23: FP16 and BF16 require raw contents, and any typed contents are rejected."""
     for field in ALL_CONTENTS_FIELDS:
         value = b"\0\0" if field == "bytes_contents" else 1
-        contents = {field: [value]}
-        response = send(rpc, tensor(datatype.lower(), datatype, [1], **contents))
+        tensor = input_in_field(datatype, field, value)
+        response = send(rpc, tensor)
         check_invalid_argument(response)
 
 
@@ -210,7 +220,8 @@ def test_error_names_input(
     rpc: Grpc, name: str, datatype: str, contents: dict[str, list], raw: list[bytes]
 ) -> None:
     """R19, G2, G3: an error message about invalid contents names the input."""
-    response = send(rpc, tensor(name, datatype, [1], **contents), raw=raw)
+    tensor = grpc_input(name, datatype, [1], **contents)
+    response = send(rpc, tensor, raw=raw)
     if response.kind != "INVALID_ARGUMENT":
         skip_not_run("the request is not rejected, which G2 and G3 check")
     assert f"{name}_in" in response.text, (
@@ -225,7 +236,7 @@ def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
     """
     low, high = RANGES[datatype]
     limits = [low, high]
-    response = send(rpc, typed(datatype, limits))
+    response = send(rpc, typed_input(datatype, limits))
     expect_success(response)
     assert response.outputs == outputs_of(vector(datatype, limits))
 
@@ -236,7 +247,7 @@ def test_limits_of_contents(rpc: Grpc, datatype: str) -> None:
     elif datatype in ("UINT8", "UINT16"):
         beyond = [high + 1]
     for value in beyond:
-        response = send(rpc, typed(datatype, [1, value]))
+        response = send(rpc, typed_input(datatype, [1, value]))
         check_invalid_argument(response)
 
 
@@ -249,7 +260,7 @@ def test_raw_request_gets_raw_response(target: Target, datatype: str) -> None:
     """G4: the response to a raw request is raw and equal byte for byte."""
     blob = pack(datatype, two_elements(datatype))
     rpc = target.forms["grpc raw"]
-    response = send(rpc, without_contents(datatype, 2), raw=[blob])
+    response = send(rpc, input_without_contents(datatype, 2), raw=[blob])
     expect_success(response)
     message = response.raw
     assert list(message.raw_output_contents) == [blob]
@@ -260,7 +271,7 @@ def test_raw_request_gets_raw_response(target: Target, datatype: str) -> None:
 def test_typed_request_gets_typed_response(rpc: Grpc, datatype: str) -> None:
     """G4: the response to a typed request is typed."""
     values = two_elements(datatype)
-    response = send(rpc, typed(datatype, values))
+    response = send(rpc, typed_input(datatype, values))
     expect_success(response)
     message = response.raw
     assert list(message.raw_output_contents) == []
@@ -281,12 +292,13 @@ def test_output_without_contents_field_makes_response_raw(
     response = send_for_outputs(rpc, outputs, TYPED_FP32_INPUT)
     if len(response.outputs) < len(outputs):
         # The server leaves out the output of an absent input. It gets an input without elements.
-        empty = without_contents(datatype, 0)
+        empty = input_without_contents(datatype, 0)
         response = send_for_outputs(rpc, outputs, TYPED_FP32_INPUT, empty)
         expect_success(response)
 
-    entries = {"fp32_out": struct.pack("<f", 1.5), raw_only_output: b""}
-    assert list(response.raw.raw_output_contents) == [entries[name] for name in outputs]
+    entry_of_output = {"fp32_out": struct.pack("<f", 1.5), raw_only_output: b""}
+    entries = [entry_of_output[name] for name in outputs]
+    assert list(response.raw.raw_output_contents) == entries
 
 
 def test_request_without_inputs(rpc: Grpc) -> None:
@@ -310,8 +322,10 @@ def test_float_bits_are_preserved(target: Target, form: str, value: float) -> No
 def test_typed_empty_tensor(rpc: Grpc, datatype: str) -> None:
     """G5: a tensor without elements is valid, with and without a contents message."""
     outputs = outputs_of(vector(datatype, []))
-    for empty in (without_contents(datatype, 0), typed(datatype, [])):
-        response = send(rpc, empty)
+    without_contents = input_without_contents(datatype, 0)
+    with_empty_contents = typed_input(datatype, [])
+    for tensor in (without_contents, with_empty_contents):
+        response = send(rpc, tensor)
         expect_success(response)
         assert response.outputs == outputs
 
@@ -319,6 +333,6 @@ def test_typed_empty_tensor(rpc: Grpc, datatype: str) -> None:
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_raw_empty_tensor(rpc: Grpc, datatype: str) -> None:
     """G5: a tensor without elements has an empty raw entry, in requests and responses."""
-    response = send(rpc, without_contents(datatype, 0), raw=[b""])
+    response = send(rpc, input_without_contents(datatype, 0), raw=[b""])
     expect_success(response)
     assert list(response.raw.raw_output_contents) == [b""]

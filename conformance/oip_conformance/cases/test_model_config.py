@@ -24,18 +24,19 @@ FAILING_INPUT: InputTuple = ("fail_in", "BYTES", [1], [b"broken"])
 def test_config(target: Target, http: Http) -> None:
     """T1: the model's configuration matches its metadata."""
     body = http.get(f"{target.path}/config").json
-    assert (body["name"], body["max_batch_size"]) == (target.model, 0)
-    inputs = target.supported_tensors(INPUTS)
-    outputs = target.supported_tensors(OUTPUTS)
-    assert config_specs(body["input"]) == [expected_spec(*tensor) for tensor in inputs]
-    assert config_specs(body["output"]) == [expected_spec(*tensor) for tensor in outputs]
+    assert body["name"] == target.model
+    assert body["max_batch_size"] == 0
+    assert config_specs(body["input"]) == expected_specs(target, INPUTS)
+    assert config_specs(body["output"]) == expected_specs(target, OUTPUTS)
 
 
-def expected_spec(name: str, datatype: str, shape: list[int]) -> TensorSpec:
-    """Return a tensor of the model with the name of its datatype in a configuration."""
-    if datatype == "BYTES":
-        return name, "TYPE_STRING", shape
-    return name, f"TYPE_{datatype}", shape
+def expected_specs(target: Target, tensors: list[TensorSpec]) -> list[TensorSpec]:
+    """Return the supported tensors, with the names of their datatypes in a configuration."""
+    specs = []
+    for name, datatype, shape in target.supported_tensors(tensors):
+        type_name = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+        specs.append((name, type_name, shape))
+    return specs
 
 
 def config_specs(tensors: list[dict[str, Any]]) -> list[TensorSpec]:
@@ -56,7 +57,8 @@ def grpc_config_specs(tensors: Any) -> list[TensorSpec]:
 @pytest.mark.needs("config", "rpc ModelConfig")
 def test_same_config(target: Target, http: Http, rpc: Grpc) -> None:
     """T1: both transports return the same configuration."""
-    config = rpc.call("ModelConfig", name=target.model).config
+    response = rpc.call("ModelConfig", name=target.model)
+    config = response.config
     body = http.get(f"{target.path}/config").json
     assert config.name == body["name"]
     assert config.platform == body["platform"]
@@ -87,7 +89,8 @@ def test_index(target: Target, http: Http, body: str) -> None:
     """T2: the index lists the model as ready."""
     reply = http.post("/v2/repository/index", body)
     check_success(reply)
-    (entry,) = [model for model in reply.json if model["name"] == target.model]
+    models = reply.json
+    (entry,) = [model for model in models if model["name"] == target.model]
     assert entry["state"] == "READY"
     check_type(entry["version"], str)
     check_type(entry.get("reason", ""), str)
@@ -181,7 +184,12 @@ def test_statistics_of_request(target: Target, http: Http, form: str) -> None:
     unchanged = {"fail": 0, "cache_hit": 0, "cache_miss": 0}
     assert counts == dict.fromkeys(counts, 1) | unchanged
     assert after["last_inference"] >= before["last_inference"]
-    assert after["inference_stats"]["success"]["ns"] > before["inference_stats"]["success"]["ns"]
+    assert success_nanoseconds(after) > success_nanoseconds(before)
+
+
+def success_nanoseconds(stats: dict[str, Any]) -> int:
+    """Return the total time of the successful requests."""
+    return stats["inference_stats"]["success"]["ns"]
 
 
 @pytest.mark.needs("statistics")
@@ -198,19 +206,22 @@ def test_statistics_of_failed_request(target: Target, http: Http, form: str) -> 
 def test_statistics_of_version(target: Target, http: Http) -> None:
     """T3: the path with the version returns the same statistics."""
     version = quote(target.version, safe="")
-    assert statistics(target, http, f"/versions/{version}") == statistics(target, http)
+    stats_of_version = statistics(target, http, f"/versions/{version}")
+    assert stats_of_version == statistics(target, http)
     reply = http.get(f"{target.path}/versions/no-such-version/stats")
     check_error(reply, 404)
 
 
 @pytest.mark.needs("statistics", "rpc ModelStatistics")
-@pytest.mark.parametrize("named", [True, False])
-def test_same_statistics(target: Target, http: Http, rpc: Grpc, named: bool) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_same_statistics(target: Target, http: Http, rpc: Grpc, is_named: bool) -> None:
     """T3: both transports return the same statistics. Over gRPC, the name is optional."""
-    response = rpc.call("ModelStatistics", name=target.model if named else "")
+    name = target.model if is_named else ""
+    response = rpc.call("ModelStatistics", name=name)
     (stats,) = [model for model in response.model_stats if model.name == target.model]
     expected = messages.ModelStatistics()
-    ParseDict(statistics(target, http), expected, ignore_unknown_fields=True)
+    rest_stats = statistics(target, http)
+    ParseDict(rest_stats, expected, ignore_unknown_fields=True)
     assert stats == expected
 
 
