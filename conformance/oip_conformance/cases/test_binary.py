@@ -25,7 +25,7 @@ from oip_conformance.model import input_of
 from oip_conformance.outcomes import check_error, check_success
 from oip_conformance.target import Target
 from oip_conformance.values import BINARY_ELEMENTS, INVALID_BYTES_DATA
-from oip_conformance.wires import HEADER_LENGTH, Rest, canonical_bytes, pack
+from oip_conformance.wires import HEADER_LENGTH, Output, Rest, canonical_bytes, pack
 
 pytestmark = pytest.mark.needs("binary")
 SUBSETS: list[set[str]] = [
@@ -46,7 +46,7 @@ def subset_id(names: set[str]) -> str:
     return "+".join(sorted(names)) or "none"
 
 
-def post(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
+def send_tensor(rest: Rest, name: str, blob: bytes, **members: Any) -> Reply:
     """Send one input of TENSORS with these bytes after the JSON, and return the reply."""
     tensor, _ = binary_tensor(name, **members)
     return rest.post({"inputs": [tensor], "outputs": [binary_output(name)]}, blob)
@@ -59,14 +59,17 @@ def test_bytes_on_the_wire(
     """B1: elements are little-endian and without padding, in requests and responses."""
     octets = bytes.fromhex(blob)
     count = len(data)
-    body, blobs = read_binary(send_binary(rest, datatype, [count], octets))
+    reply = send_binary(rest, datatype, [count], octets)
+    body, blobs = read_binary(reply)
     assert blobs == octets
     (output,) = body["outputs"]
-    assert (output["datatype"], output["shape"]) == (datatype, [count])
+    assert output["datatype"] == datatype
+    assert output["shape"] == [count]
 
     if not target.supports_json(datatype):
         return
-    tensor = binary_input(input_of(datatype), datatype, [count], size=len(octets))
+    name = input_of(datatype)
+    tensor = binary_input(name, datatype, [count], size=len(octets))
     envelope = {"inputs": [tensor], "outputs": [json_output(datatype.lower())]}
     reply = rest.post(envelope, octets)
     returned = reply.json["outputs"][0]["data"]
@@ -77,8 +80,11 @@ def test_row_major(rest: Rest) -> None:
     """B1: elements are row-major."""
     octets = struct.pack("<6i", 0, 1, 2, 3, 4, 5)
     tensor = json_input("grid_in", "INT32", [3, 2], [[0, 1], [2, 3], [4, 5]])
-    body, blobs = read_binary(rest.post({"inputs": [tensor], "outputs": [binary_output("grid")]}))
-    assert (body["outputs"][0]["shape"], blobs) == ([3, 2], octets)
+    reply = rest.post({"inputs": [tensor], "outputs": [binary_output("grid")]})
+    body, blobs = read_binary(reply)
+    output = body["outputs"][0]
+    assert output["shape"] == [3, 2]
+    assert blobs == octets
 
 
 @pytest.mark.parametrize("octet", [2, 127, 128, 255])
@@ -95,7 +101,8 @@ def test_bool_is_0_or_1(rest: Rest, octet: int) -> None:
 def test_float_bits_are_preserved(rest: Rest, bits: str) -> None:
     """B1: every bit of a float is preserved, including NaN payloads."""
     octets = bytes.fromhex(bits)
-    response = read_binary(send_binary(rest, "FP64", [1], octets))
+    reply = send_binary(rest, "FP64", [1], octets)
+    response = read_binary(reply)
     assert response.blobs == octets
 
 
@@ -122,7 +129,7 @@ def test_data_and_binary_data(rest: Rest, values: list[int], data: list[int]) ->
     """B2: an input with both data and binary data is rejected, even if both are empty."""
     blob = pack("INT16", values)
     size = {"binary_data_size": len(blob)}
-    reply = post(rest, "int16", blob, shape=[len(values)], data=data, parameters=size)
+    reply = send_tensor(rest, "int16", blob, shape=[len(values)], data=data, parameters=size)
     check_error(reply, 400)
     check_next_request(rest)
 
@@ -130,7 +137,7 @@ def test_data_and_binary_data(rest: Rest, values: list[int], data: list[int]) ->
 @pytest.mark.parametrize("shape", [[3], [0]])
 def test_neither_data_nor_binary_data(rest: Rest, shape: list[int]) -> None:
     """B2: an input with neither data nor binary data is rejected, even without elements."""
-    reply = post(rest, "int16", b"", parameters={}, shape=shape)
+    reply = send_tensor(rest, "int16", b"", parameters={}, shape=shape)
     check_error(reply, 400)
 
 
@@ -149,14 +156,14 @@ def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
         else:
             tensor = json_tensor(name)
         inputs.append(tensor)
-    envelope = {"inputs": inputs, "outputs": [json_output(name) for name in TENSORS]}
-    reply = rest.post(envelope, *blobs)
+    requested_outputs = [json_output(name) for name in TENSORS]
+    reply = rest.post({"inputs": inputs, "outputs": requested_outputs}, *blobs)
     check_success(reply)
 
     outputs = {}
     for output in reply.json["outputs"]:
         name = output["name"].removesuffix("_out")
-        outputs[name] = (output["datatype"], output["shape"], output["data"])
+        outputs[name] = Output(output["datatype"], output["shape"], output["data"])
     assert outputs == TENSORS
 
 
@@ -164,8 +171,9 @@ def test_mixed_inputs(rest: Rest, order: list[str], binary: set[str]) -> None:
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 def test_mixed_outputs(rest: Rest, order: list[str], binary: set[str]) -> None:
     """B3: binary and JSON outputs mix in any order. R16 checks their order."""
+    inputs = [json_tensor(name) for name in TENSORS]
     outputs = [requested_output(name, name in binary) for name in order]
-    reply = rest.post({"inputs": [json_tensor(name) for name in TENSORS], "outputs": outputs})
+    reply = rest.post({"inputs": inputs, "outputs": outputs})
     if binary:
         body, blobs = read_binary(reply)
     else:
@@ -256,12 +264,16 @@ def test_binary_response(target: Target, rest: Rest) -> None:
     envelope = {"id": "42", "inputs": [tensor], "outputs": [binary_output("int16")]}
     reply = rest.post(envelope, blob)
     body, blobs = read_binary(reply)
-    assert (reply.mimetype, reply.content_length) == ("application/octet-stream", len(reply.data))
+    assert reply.mimetype == "application/octet-stream"
+    assert reply.content_length == len(reply.data)
     assert blobs == blob
     (output,) = body["outputs"]
-    assert (output["name"], output["datatype"], output["shape"]) == ("int16_out", "INT16", [3])
+    assert output["name"] == "int16_out"
+    assert output["datatype"] == "INT16"
+    assert output["shape"] == [3]
     assert output["parameters"]["binary_data_size"] == len(blob)
-    assert (body["model_name"], body["id"]) == (target.model, "42")
+    assert body["model_name"] == target.model
+    assert body["id"] == "42"
 
 
 def test_response_without_binary_outputs(rest: Rest) -> None:
@@ -275,9 +287,11 @@ def test_response_without_binary_outputs(rest: Rest) -> None:
 
 def test_empty_binary_output(rest: Rest) -> None:
     """B7: an output without elements has a binary_data_size of 0."""
-    body, blobs = read_binary(send_binary(rest, "FP32", [0], b""))
+    reply = send_binary(rest, "FP32", [0], b"")
+    body, blobs = read_binary(reply)
     output = body["outputs"][0]
-    assert (output["parameters"]["binary_data_size"], blobs) == (0, b"")
+    assert output["parameters"]["binary_data_size"] == 0
+    assert blobs == b""
 
 
 def test_error_with_binary_output(rest: Rest) -> None:

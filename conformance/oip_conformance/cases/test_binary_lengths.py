@@ -28,23 +28,23 @@ pytestmark = pytest.mark.needs("binary")
 EMPTY_INPUT, _ = binary_tensor("int16", shape=[0], parameters={"binary_data_size": 0})
 
 
-@pytest.mark.parametrize("stated", INVALID_LENGTHS)
-def test_invalid_header_length(rest: Rest, stated: str) -> None:
+@pytest.mark.parametrize("length_text", INVALID_LENGTHS)
+def test_invalid_header_length(rest: Rest, length_text: str) -> None:
     """B4: a header length that is empty, not a plain number or beyond the body is rejected with
     400.
     """
     tensor, blob = binary_tensor("int16")
-    header = stated.encode().decode("latin-1")  # http.client sends headers as Latin-1
+    header = length_text.encode().decode("latin-1")  # http.client sends headers as Latin-1
     reply = rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: header})
     check_error(reply, 400)
     check_next_request(rest)
 
 
-@pytest.mark.parametrize("off", [-1, 1, -10, 6, 7])
-def test_wrong_header_length(rest: Rest, off: int) -> None:
+@pytest.mark.parametrize("offset", [-1, 1, -10, 6, 7])
+def test_wrong_header_length(rest: Rest, offset: int) -> None:
     """B4: a header length greater or less than the JSON's length is rejected with 400."""
     tensor, blob = binary_tensor("int16")
-    length = len(json.dumps({"inputs": [tensor]})) + off
+    length = len(json.dumps({"inputs": [tensor]})) + offset
     reply = rest.post({"inputs": [tensor]}, blob, **{HEADER_LENGTH: str(length)})
     check_error(reply, 400)
     check_next_request(rest)
@@ -85,8 +85,11 @@ def test_missing_header_length(rest: Rest) -> None:
     head = json.dumps({"inputs": [tensor]}).encode()
     path = f"/v2/models/{rest.model}/infer"
     for body in (head, head + blob):
-        check_error(rest.client.post(path, body), 400)
-    check_success(rest.post({"inputs": [EMPTY_INPUT]}))
+        reply = rest.client.post(path, body)
+        check_error(reply, 400)
+
+    reply = rest.post({"inputs": [EMPTY_INPUT]})
+    check_success(reply)
 
 
 @pytest.mark.parametrize(
@@ -104,22 +107,24 @@ def test_header_length_of_compressed_body(rest: Rest, coding: str, compress: Com
     path = f"/v2/models/{rest.model}/infer"
     headers = {"Content-Encoding": coding}
 
-    right_length = {**headers, HEADER_LENGTH: str(len(head))}
-    reply = rest.client.post(path, compress(head + blob), right_length)
+    headers[HEADER_LENGTH] = str(len(head))
+    reply = rest.client.post(path, compress(head + blob), headers)
     assert read_binary(reply).blobs == blob
-    wrong_length = {**headers, HEADER_LENGTH: str(len(head) + 1)}
-    reply = rest.client.post(path, compress(head), wrong_length)
+
+    wrong_length = len(head) + 1
+    headers[HEADER_LENGTH] = str(wrong_length)
+    reply = rest.client.post(path, compress(head), headers)
     check_error(reply, 400)
 
 
 @pytest.mark.parametrize(
     "datatype", ["BOOL", "UINT8", "INT16", "FP16", "BF16", "FP32", "INT64", "FP64"]
 )
-@pytest.mark.parametrize("off", [-1, 1])
-def test_size_does_not_match_shape(rest: Rest, datatype: str, off: int) -> None:
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_size_does_not_match_shape(rest: Rest, datatype: str, offset: int) -> None:
     """B5: a size other than the shape and datatype require is rejected."""
     right_size = len(pack(datatype, [0, 0, 0]))
-    reply = send_binary(rest, datatype, [3], bytes(right_size + off))
+    reply = send_binary(rest, datatype, [3], bytes(right_size + offset))
     check_error(reply, 400)
     check_next_request(rest)
 
@@ -159,15 +164,15 @@ def test_trailing_bytes(rest: Rest, binary: bool, trailing: bytes) -> None:
     check_next_request(rest)
 
 
-@pytest.mark.parametrize("moved", [4, -4, 6, 8, -6])
-def test_sizes_right_in_sum_only(rest: Rest, moved: int) -> None:
+@pytest.mark.parametrize("shift", [4, -4, 6, 8, -6])
+def test_sizes_right_in_sum_only(rest: Rest, shift: int) -> None:
     """B5: sizes that are incorrect although their sum is correct, including negative ones, are
     rejected with 400.
     """
     first, first_blob = binary_tensor("int16")
     second, second_blob = binary_tensor("pairs")
-    first["parameters"]["binary_data_size"] += moved
-    second["parameters"]["binary_data_size"] -= moved
+    first["parameters"]["binary_data_size"] += shift
+    second["parameters"]["binary_data_size"] -= shift
     reply = rest.post({"inputs": [first, second]}, first_blob, second_blob)
     check_error(reply, 400)
     check_next_request(rest)

@@ -48,13 +48,16 @@ def test_content_codings(http: Http, infer_path: str, coding: str) -> None:
     case.
     """
     compress = CODINGS.get(coding.lower(), bytes)
-    check_echo(http.post(infer_path, compress(VALID_BODY), {"Content-Encoding": coding}))
+    body = compress(VALID_BODY)
+    check_echo(http.post(infer_path, body, {"Content-Encoding": coding}))
 
 
 @pytest.mark.needs("gzip")
 def test_gzip_with_several_members(http: Http, infer_path: str) -> None:
     """R18: a gzip body may have several members."""
-    body = gzip.compress(VALID_BODY[:20]) + gzip.compress(VALID_BODY[20:])
+    first_member = gzip.compress(VALID_BODY[:20])
+    second_member = gzip.compress(VALID_BODY[20:])
+    body = first_member + second_member
     check_echo(http.post(infer_path, body, {"Content-Encoding": "gzip"}))
 
 
@@ -142,20 +145,22 @@ def test_wrong_content_encoding(http: Http, infer_path: str) -> None:
     check_error(reply, 400)
 
 
-def accepted_coding(accepted: str) -> Any:
-    """Return an Accept-Encoding case that needs a server that compresses responses with its
-    coding.
+def compressed_response_case(accept_encoding: str) -> Any:
+    """Return the value of Accept-Encoding as a parameter of a case.
+
+    The case needs a server that compresses responses with the coding in the value.
     """
-    coding = "gzip" if "gzip" in accepted.lower() else "deflate"
-    return pytest.param(accepted, marks=pytest.mark.needs(f"{coding} responses"))
+    coding = "gzip" if "gzip" in accept_encoding.lower() else "deflate"
+    return pytest.param(accept_encoding, marks=pytest.mark.needs(f"{coding} responses"))
 
 
 @pytest.mark.parametrize(
-    "accepted", [accepted_coding(value) for value in ACCEPT_ENCODINGS_WITH_COMPRESSION]
+    "accept_encoding",
+    [compressed_response_case(value) for value in ACCEPT_ENCODINGS_WITH_COMPRESSION],
 )
-def test_compressed_response(http: Http, infer_path: str, accepted: str) -> None:
+def test_compressed_response(http: Http, infer_path: str, accept_encoding: str) -> None:
     """R18: a JSON response of at least 1 KiB is compressed if the client accepts it."""
-    reply = http.post(infer_path, LARGE_BODY, {"Accept-Encoding": accepted})
+    reply = http.post(infer_path, LARGE_BODY, {"Accept-Encoding": accept_encoding})
     check_success(reply)
     coding = reply.headers["Content-Encoding"]
     assert coding in [*CODINGS]
@@ -165,12 +170,12 @@ def test_compressed_response(http: Http, infer_path: str, accepted: str) -> None
     assert len(reply.data) < 1000
 
 
-@pytest.mark.parametrize("accepted", ACCEPT_ENCODINGS_WITHOUT_COMPRESSION)
-def test_uncompressed_response(http: Http, infer_path: str, accepted: str | None) -> None:
+@pytest.mark.parametrize("accept_encoding", ACCEPT_ENCODINGS_WITHOUT_COMPRESSION)
+def test_uncompressed_response(http: Http, infer_path: str, accept_encoding: str | None) -> None:
     """R18: responses are not compressed if the client does not accept it."""
     headers = {}
-    if accepted is not None:
-        headers["Accept_Encoding"] = accepted
+    if accept_encoding is not None:
+        headers["Accept_Encoding"] = accept_encoding
     # http.client would add an Accept-Encoding of its own.
     with http.open_raw() as connection:
         connection.send(connection.request(infer_path, LARGE_BODY, **headers))
@@ -184,9 +189,11 @@ def test_only_inferences_are_compressed(target: Target, http: Http, infer_path: 
     """R18: metadata and errors are not compressed, because tritonclient decompresses only inference
     responses.
     """
-    accepted = {"Accept-Encoding": "gzip, deflate"}
+    headers = {"Accept-Encoding": "gzip, deflate"}
     unknown_output = {"name": "🌷" * 500}
     body = json.dumps({"inputs": [SMALL_JSON], "outputs": [unknown_output]})
-    for reply in (http.get(target.path, accepted), http.post(infer_path, body, accepted)):
+    metadata_reply = http.get(target.path, headers)
+    error_reply = http.post(infer_path, body, headers)
+    for reply in (metadata_reply, error_reply):
         assert "Content-Encoding" not in reply.headers
         assert reply.json

@@ -43,12 +43,15 @@ def test_method_not_allowed(
     """R19: an unsupported method is rejected with 405 in JSON and with Allow, and the connection
     stays open.
     """
-    reply = http.open(method, path.replace("{model}", target.path), body_for(method))
+    full_path = path.replace("{model}", target.path)
+    reply = http.open(method, full_path, body_for(method))
     check_error(reply, 405)
+
     supported_method = "POST" if path.endswith("infer") else "GET"
-    allowed = {name.strip() for name in reply.headers.get("Allow", "").split(",")}
-    assert supported_method in allowed
-    assert method not in allowed
+    allow = reply.headers.get("Allow", "")
+    allowed_methods = {name.strip() for name in allow.split(",")}
+    assert supported_method in allowed_methods
+    assert method not in allowed_methods
     check_next_request(http, infer_path)
 
 
@@ -101,7 +104,8 @@ def test_errors_are_json(
     target: Target, http: Http, method: str, path: str, body: bytes, status: int, accept: str | None
 ) -> None:
     """R19: an error is JSON with a message and its status, regardless of the Accept header."""
-    reply = http.open(method, path.replace("{model}", target.path), body, {"Accept": accept})
+    full_path = path.replace("{model}", target.path)
+    reply = http.open(method, full_path, body, {"Accept": accept})
     check_error(reply, status)
     assert reply.mimetype == "application/json", f"expected application/json, got {reply.mimetype}"
     document = reply.json
@@ -176,7 +180,8 @@ def test_compressed_chunked_body(http: Http, infer_path: str) -> None:
     body = gzip.compress(VALID_BODY)
     pieces = [body[:9], body[9:]]
     headers = {"Content-Encoding": "gzip"}
-    check_echo(http.open("POST", infer_path, pieces, headers, chunked=True))
+    reply = http.open("POST", infer_path, pieces, headers, chunked=True)
+    check_echo(reply)
     check_next_request(http, infer_path)
 
 

@@ -29,7 +29,7 @@ BRACKETS = [
 ]
 
 
-def padded(size: int) -> bytes:
+def padded_body(size: int) -> bytes:
     """Return the valid request padded with spaces to `size` bytes."""
     return VALID_BODY.ljust(size)
 
@@ -42,8 +42,11 @@ def test_body_limit(http: Http, infer_path: str, limit: int, coding: str) -> Non
     """
     compress = CODINGS.get(coding, bytes)
     headers = {"Content-Encoding": coding}
-    check_echo(http.post(infer_path, compress(padded(limit)), headers))
-    reply = http.post(infer_path, compress(padded(limit + 1)), headers)
+    body_of_limit = compress(padded_body(limit))
+    check_echo(http.post(infer_path, body_of_limit, headers))
+
+    body_beyond_limit = compress(padded_body(limit + 1))
+    reply = http.post(infer_path, body_beyond_limit, headers)
     assert str(limit) in error_message(reply, 413)
     check_echo(http.post(infer_path, VALID_BODY))
 
@@ -77,11 +80,13 @@ def test_client_sends_too_much(
     http: Http, infer_path: str, limit: int, times: int, chunked: bool
 ) -> None:
     """R19: a client that continues to send a body over the limit receives 413."""
-    more = b" " * min(limit, MIB)
-    blocks = [padded(limit + 1)] + [more] * (times - 1)
+    first_block = padded_body(limit + 1)
+    next_block = b" " * min(limit, MIB)
+    blocks = [first_block] + [next_block] * (times - 1)
     headers = {}
     if not chunked:
-        headers["Content-Length"] = str(sum(len(block) for block in blocks))
+        content_length = sum(len(block) for block in blocks)
+        headers["Content-Length"] = str(content_length)
     reply = http.open("POST", infer_path, blocks, headers, chunked)
     assert str(limit) in error_message(reply, 413)
     check_echo(http.post(infer_path, VALID_BODY))
@@ -109,7 +114,8 @@ def test_invalid_bodies(http: Http, infer_path: str, body: bytes) -> None:
     """R20: a body that is empty, truncated or not a JSON object is rejected with 400, and the
     connection stays open.
     """
-    check_error(http.post(infer_path, body), 400)
+    reply = http.post(infer_path, body)
+    check_error(reply, 400)
     check_next_request(http, infer_path)
 
 
@@ -133,10 +139,11 @@ def test_json_with_invalid_utf8(http: Http, infer_path: str, place: str, octets:
     check_next_request(http, infer_path)
 
 
-def nested(levels: int, opening: str, closing: str) -> bytes:
+def nested_body(levels: int, opening: str, closing: str) -> bytes:
     """Return the valid request with an unknown member that is nested `levels` levels deep."""
     value = opening * levels + "1" + closing * levels
-    return b'{"extra": ' + value.encode() + b", " + VALID_BODY[1:]
+    first_member = f'{{"extra": {value}, '.encode()
+    return first_member + VALID_BODY.removeprefix(b"{")
 
 
 @pytest.mark.parametrize(("opening", "closing"), BRACKETS)
@@ -145,9 +152,12 @@ def test_nesting_limit(http: Http, infer_path: str, opening: str, closing: str) 
 
     Deeper JSON is rejected with 400.
     """
-    check_echo(http.post(infer_path, nested(60, opening, closing)))
-    check_echo(http.post(infer_path, nested(63, opening, closing)))
-    reply = http.post(infer_path, nested(64, opening, closing))
+    for levels in (60, 63):
+        body = nested_body(levels, opening, closing)
+        check_echo(http.post(infer_path, body))
+
+    body = nested_body(64, opening, closing)
+    reply = http.post(infer_path, body)
     check_error(reply, 400)
     check_next_request(http, infer_path)
 
@@ -163,7 +173,8 @@ def test_deep_nesting(
     """
     if not closed:
         closing = ""
-    reply = http.post(infer_path, nested(levels, opening, closing))
+    body = nested_body(levels, opening, closing)
+    reply = http.post(infer_path, body)
     check_error(reply, 400)
     check_next_request(http, infer_path)
 
@@ -186,7 +197,9 @@ def with_nested_data(levels: int) -> str:
 
 def test_deeply_nested_data(http: Http, infer_path: str) -> None:
     """R20: data may be nested 60 levels deep, but not 100,000."""
-    check_success(http.post(infer_path, with_nested_data(60)))
+    reply = http.post(infer_path, with_nested_data(60))
+    check_success(reply)
+
     reply = http.post(infer_path, with_nested_data(100_000))
     check_error(reply, 400)
     check_next_request(http, infer_path)
@@ -202,22 +215,24 @@ def test_chunked_body(http: Http, infer_path: str, sizes: list[int]) -> None:
             break
         pieces.append(VALID_BODY[start : start + size])
         start += size
-    check_echo(http.open("POST", infer_path, pieces, chunked=True))
+    reply = http.open("POST", infer_path, pieces, chunked=True)
+    check_echo(reply)
     check_next_request(http, infer_path)
 
 
 def test_chunks_with_extensions_and_trailers(http: Http, infer_path: str) -> None:
     """R21: chunk extensions and trailers are ignored."""
     half = len(VALID_BODY) // 2
-    first = VALID_BODY[:half]
-    second = VALID_BODY[half:]
+    first_half = VALID_BODY[:half]
+    second_half = VALID_BODY[half:]
+    first_chunk = b"%x;name=value\r\n%s\r\n" % (len(first_half), first_half)
+    second_chunk = b"%X\r\n%s\r\n" % (len(second_half), second_half)
+    last_chunk_with_trailer = b"0\r\nX-Trailer: yes\r\n\r\n"
+
     with http.open_raw() as connection:
         connection.send(connection.head("POST", infer_path, Transfer_Encoding="chunked"))
-        connection.send(
-            b"%x;name=value\r\n%s\r\n" % (len(first), first),
-            b"%X\r\n%s\r\n" % (len(second), second),
-        )
-        connection.send(b"0\r\nX-Trailer: yes\r\n\r\n")
+        connection.send(first_chunk, second_chunk)
+        connection.send(last_chunk_with_trailer)
         check_echo(connection.reply())
         connection.send(connection.request(infer_path, VALID_BODY))
         check_echo(connection.reply())
