@@ -23,14 +23,14 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     not recorded.
     """
 
-    def __init__(self, last: LastExchange):
-        self.last = last
+    def __init__(self, last_exchange: LastExchange):
+        self.last_exchange = last_exchange
 
     def intercept_unary_unary(
         self, continuation: Callable[..., Any], details: Any, request: Any
     ) -> Any:
         text = f"{details.method}\n{request_text(details.method, request)}"
-        self.last.record_request(text.strip())
+        self.last_exchange.record_request(text.strip())
         call = continuation(details, request)
         is_blocking = call.done()  # a blocking call has ended when grpcio returns it
         if is_blocking:
@@ -41,12 +41,12 @@ class Recorder(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         """Record the error message of a call that has ended."""
         message = call.details()
         if message and call.code() is not grpc.StatusCode.OK:
-            self.last.record_message(call.code().name, message)
+            self.last_exchange.record_message(call.code().name, message)
 
     def intercept_stream_stream(
         self, continuation: Callable[..., Any], details: Any, requests: Any
     ) -> Any:
-        self.last.record_request(details.method)
+        self.last_exchange.record_request(details.method)
         return continuation(details, requests)
 
 

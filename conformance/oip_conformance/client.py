@@ -99,7 +99,7 @@ class Http:
         url: str,
         reconnects: bool = False,
         timeout: float = TIMEOUT_SECONDS,
-        last: LastExchange | None = None,
+        last_exchange: LastExchange | None = None,
     ):
         parts = urlsplit(url)
         self.host = parts.hostname or ""
@@ -107,7 +107,7 @@ class Http:
         self.prefix = parts.path.rstrip("/")
         self.reconnects = reconnects
         self.timeout = timeout
-        self.last = last or LastExchange()
+        self.last_exchange = last_exchange or LastExchange()
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def open(
@@ -148,7 +148,7 @@ class Http:
             if was_open and self.reconnects and isinstance(error, IDLE_CONNECTION_ERRORS):
                 return self.open(method, path, body, headers, chunked)
             raise
-        self.last.record_reply(reply)
+        self.last_exchange.record_reply(reply)
         return reply
 
     def record_request(
@@ -166,7 +166,7 @@ class Http:
             beginnings = [piece[:MAX_EXCERPT_BYTES] for piece in body[:MAX_EXCERPT_BYTES]]
             body = b"".join(beginnings)[:MAX_EXCERPT_BYTES]
         lines += ["", show_bytes(body)]
-        self.last.record_request("\n".join(lines).strip())
+        self.last_exchange.record_request("\n".join(lines).strip())
 
     def post(
         self, path: str, data: Any = b"", headers: Mapping[str, str | None] | None = None
@@ -179,7 +179,7 @@ class Http:
     def open_raw(self) -> RawConnection:
         """Open a separate connection for requests that http.client cannot send."""
         connection = socket.create_connection((self.host, self.port), timeout=self.timeout)
-        return RawConnection(connection, self.prefix, self.last)
+        return RawConnection(connection, self.prefix, self.last_exchange)
 
     def close(self) -> None:
         self.connection.close()
@@ -188,10 +188,12 @@ class Http:
 class RawConnection:
     """A raw connection that sends bytes and reads responses."""
 
-    def __init__(self, connection: socket.socket, prefix: str, last: LastExchange | None = None):
+    def __init__(
+        self, connection: socket.socket, prefix: str, last_exchange: LastExchange | None = None
+    ):
         self.connection = connection
         self.prefix = prefix
-        self.last = last or LastExchange()
+        self.last_exchange = last_exchange or LastExchange()
         self.file = connection.makefile("rb")
         # Bytes since the last response, which can be a request in several parts.
         self.pending = b""
@@ -199,7 +201,7 @@ class RawConnection:
     def send(self, *octets: bytes) -> None:
         data = b"".join(octets)
         self.pending += data
-        self.last.record_request(show_bytes(self.pending, 2 * MAX_EXCERPT_BYTES))
+        self.last_exchange.record_request(show_bytes(self.pending, 2 * MAX_EXCERPT_BYTES))
         self.connection.sendall(data)
 
     def head(self, method: str, path: str, **headers: Any) -> bytes:
@@ -221,7 +223,7 @@ class RawConnection:
         response.begin()
         reply = read_reply(response)
         self.pending = b""  # the bytes of requests without a response
-        self.last.record_reply(reply)
+        self.last_exchange.record_reply(reply)
         return reply
 
     def interim_status_line(self) -> bytes:

@@ -150,7 +150,7 @@ def main(
         "rules": rules_and_groups,
         "origins": origins,
     }
-    report = Report(context, target.last)
+    report = Report(context, target.last_exchange)
     with closing(target):
         runner = CaseRunner(
             target,

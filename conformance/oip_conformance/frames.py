@@ -43,11 +43,14 @@ class Connection:
     """A connection to the gRPC server at `address`."""
 
     def __init__(
-        self, address: str, timeout: float = TIMEOUT_SECONDS, last: LastExchange | None = None
+        self,
+        address: str,
+        timeout: float = TIMEOUT_SECONDS,
+        last_exchange: LastExchange | None = None,
     ):
         host, _, port = address.rpartition(":")
         self.authority = address
-        self.last = last or LastExchange()
+        self.last_exchange = last_exchange or LastExchange()
         self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
         self.file = self.socket.makefile("rb")
         self.socket.sendall(PREFACE)
@@ -61,7 +64,7 @@ class Connection:
     def call(self, stream: int, path: str, *, message: bytes | None, timeout: str) -> None:
         """Start a call. If `message` is None, leave the call open."""
         text = f"{path}, grpc-timeout: {timeout}\n{show_bytes(message or b'')}"
-        self.last.record_request(text.strip())
+        self.last_exchange.record_request(text.strip())
         fields = {
             ":method": "POST",
             ":scheme": "http",

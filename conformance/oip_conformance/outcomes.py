@@ -101,7 +101,7 @@ def describe(response: Response) -> str:
     return f"{response.kind}: {response.text}"
 
 
-def members(reply: Reply) -> dict[str, Any]:
+def json_object(reply: Reply) -> dict[str, Any]:
     """Return the JSON object of a 200 response, or an empty dict."""
     if reply.status_code != 200:
         return {}

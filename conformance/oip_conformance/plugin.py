@@ -46,8 +46,8 @@ def prepare_case(request: pytest.FixtureRequest, target: Target) -> None:
             require_grpc(target)
         require_feature(target, feature)
 
-    target.last.request = ""
-    target.last.response = ""
+    target.last_exchange.request = ""
+    target.last_exchange.response = ""
 
 
 def needed_features(item: pytest.Item) -> list[str]:

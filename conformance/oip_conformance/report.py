@@ -119,13 +119,13 @@ def report_order(case: Case) -> tuple[int, tuple[int, int]]:
 class Report:
     """A pytest plugin that collects the outcomes.
 
-    `context` describes the run, and `last` is the last request. `stop_reason` is the reason if the
-    run ended before it had completed as many cases as `expected_cases`.
+    `context` describes the run, and `last_exchange` has the last request. `stop_reason` is the
+    reason if the run ended before it had completed as many cases as `expected_cases`.
     """
 
-    def __init__(self, context: dict[str, Any], last: LastExchange) -> None:
+    def __init__(self, context: dict[str, Any], last_exchange: LastExchange) -> None:
         self.context = context
-        self.last = last
+        self.last_exchange = last_exchange
         # The cases by the ids of their items.
         self.cases: dict[str, Case] = {}
         self.expected_cases = 0
@@ -155,8 +155,8 @@ class Report:
         if case.outcome != "passed":
             return report
         case.outcome = "failed"
-        case.detail = detail_of(error, self.last.response)
-        case.request = self.last.request
+        case.detail = detail_of(error, self.last_exchange.response)
+        case.request = self.last_exchange.request
         case.trace = report.longreprtext
         return report
 
@@ -170,7 +170,7 @@ class Report:
         """
         case = self.cases[item.nodeid]
         case.outcome = KILLED
-        case.request = case.request or self.last.request
+        case.request = case.request or self.last_exchange.request
 
     @property
     def failed(self) -> list[Case]:
@@ -234,7 +234,7 @@ class Report:
             "counts": {group: self.counts(group) for group in GROUPS},
             "counts_by_origin": {origin.key: self.counts(origin=origin) for origin in Origin},
             "counts_by_rule": {rule: self.counts(rule) for rule in rules},
-            "messages": sorted(self.last.messages),
+            "messages": sorted(self.last_exchange.messages),
             "cases": [case.members() for case in self.cases.values()],
         }
         return json.dumps(report, indent=1, ensure_ascii=False) + "\n"

@@ -18,7 +18,7 @@ from oip_conformance.client import TIMEOUT_SECONDS, Http, LastExchange, Reply
 from oip_conformance.features import FEATURES, tensor_names
 from oip_conformance.inputs import SMALL_JSON
 from oip_conformance.model import INPUTS, OUTPUTS, TensorSpec, output_of
-from oip_conformance.outcomes import error_text, expect_success, members, status_of
+from oip_conformance.outcomes import error_text, expect_success, json_object, status_of
 from oip_conformance.texts import show_bytes
 from oip_conformance.wires import GRPC_NAMES, RAW_ONLY_DATATYPES, Grpc, InputTuple, Response
 
@@ -50,7 +50,7 @@ class Target:
     """The server under test. Raise InvalidTarget if it does not respond or serves another model.
 
     `server` and `metadata` are the metadata of the server and of the model, or {} if they are not
-    JSON objects. `last` is the last request.
+    JSON objects. `last_exchange` has the last request.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Target:
         self.model = model
         self.limit = limit
         self.timeout = timeout
-        self.last = LastExchange()
+        self.last_exchange = LastExchange()
         self.server: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         # Results of why_unsupported() by feature.
@@ -84,7 +84,7 @@ class Target:
         self.channel = None
         if address:
             channel = grpc.insecure_channel(address, CHANNEL_OPTIONS)
-            self.channel = grpc.intercept_channel(channel, Recorder(self.last))
+            self.channel = grpc.intercept_channel(channel, Recorder(self.last_exchange))
             self.forms["grpc typed"] = Grpc(self.channel, model=model, timeout=timeout)
             self.forms["grpc raw"] = Grpc(self.channel, raw=True, model=model, timeout=timeout)
 
@@ -95,7 +95,7 @@ class Target:
             raise
 
     def connect(self, reconnects: bool = False) -> Http:
-        return Http(self.url, reconnects, timeout=self.timeout, last=self.last)
+        return Http(self.url, reconnects, timeout=self.timeout, last_exchange=self.last_exchange)
 
     def read_metadata(self) -> None:
         """Read `server` and `metadata`, and check that the server responds on all its addresses.
@@ -103,8 +103,8 @@ class Target:
         Raise InvalidTarget if it does not, or if it rejects a request with one input.
         """
         try:
-            self.server = members(self.http.get("/v2"))
-            self.metadata = members(self.http.get(self.path))
+            self.server = json_object(self.http.get("/v2"))
+            self.metadata = json_object(self.http.get(self.path))
             reply = self.rest.post({"inputs": [SMALL_JSON]})
         except CONNECTION_ERRORS as error:
             reason = show_bytes(str(error).encode()) or repr(error)
@@ -247,4 +247,4 @@ def json_feature(datatype: str) -> str:
 
 def has_outputs(reply: Reply) -> bool:
     """Return True if the reply is the response to a successful inference."""
-    return isinstance(members(reply).get("outputs"), list)
+    return isinstance(json_object(reply).get("outputs"), list)

@@ -187,7 +187,7 @@ def test_deadline_expired_on_arrival(target: Target, rpc: Grpc, timeout: str) ->
     """G1: a call whose deadline has passed on arrival ends, and its connection accepts the next
     call.
     """
-    with Connection(target.address, target.timeout, target.last) as connection:
+    with Connection(target.address, target.timeout, target.last_exchange) as connection:
         connection.call(1, SERVER_LIVE, message=b"", timeout=timeout)
         connection.end_of(1)
         check_live(connection, stream=3)
@@ -195,7 +195,7 @@ def test_deadline_expired_on_arrival(target: Target, rpc: Grpc, timeout: str) ->
 
 def test_reset_calls(target: Target, rpc: Grpc) -> None:
     """G1: calls that are reset before their message is complete do not affect their connection."""
-    with Connection(target.address, target.timeout, target.last) as connection:
+    with Connection(target.address, target.timeout, target.last_exchange) as connection:
         for stream in range(1, 41, 2):  # the streams of a client have odd numbers
             connection.call(stream, MODEL_INFER, message=None, timeout="10S")
             connection.reset(stream)
