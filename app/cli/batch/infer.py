@@ -100,7 +100,7 @@ def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> N
     The results of the other rows are in OUTPUT.part, or in OUTPUT with --skip-failed.
     """
     try:
-        from app.cli.batch.job import Job, JobOptions
+        from app.cli.batch.job import JobOptions, run_job
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         text = f"Package {package} is not installed. Run pip install --editable '.[batch]'"
@@ -114,7 +114,7 @@ def command(files: tuple[str, ...], service: ServiceClient, **options: Any) -> N
             "--skip-failed needs a name for the file of failed rows. Add --output FILE."
         )
     try:
-        Job(files, service, job_options).run()
+        run_job(files, service, job_options)
     except BrokenPipeError:
         raise  # click ends the command without a message
     except OSError as error:

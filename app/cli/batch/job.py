@@ -1,11 +1,14 @@
-"""The job of infer: send the rows of a file in concurrent requests and write the results."""
+"""The job of infer: send the rows of a file in concurrent requests and write the results.
+
+run_job() opens the files and the connections, and closes them in any case. A Job uses them.
+"""
 
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
@@ -91,7 +94,6 @@ class Fault:
 class Counts:
     """The rows that have a result, those that failed, and the first failures."""
 
-    begun: float = field(default_factory=time.monotonic)
     rows: int = 0
     failed: int = 0
     faults: list[Fault] = field(default_factory=list)
@@ -109,84 +111,49 @@ class Counts:
         self.rows += rows
 
 
+@dataclass
 class Job:
     """Sends batches concurrently and writes the results in the order of the rows.
 
-    Raise Failure if a file, an option or the model is not suitable.
+    - mapping: the columns that the inputs of `model` use.
+    - failed_output: the file for the rows of failed requests, or None without --skip-failed.
     """
 
-    def __init__(self, files: Sequence[str], service: ServiceClient, options: JobOptions):
-        self._options = options
-        self._counts = Counts()
-        with ExitStack() as stack:
-            self._output = Output(Path(options.output), options.output_format, files)
-            stack.enter_context(closing(self._output))
+    options: JobOptions
+    model: ModelMetadata
+    client: Client
+    source: Source
+    mapping: ColumnMapping
+    output: Output
+    failed_output: Output | None
+    counts: Counts = field(default_factory=Counts)
 
-            model = read_model(service)
-            self._model_outputs = model.outputs
-            self._source = Source(
-                files,
-                format_name=options.format_name,
-                batch_rows=options.batch_size or _default_batch(model),
-                delimiter=options.delimiter_character,
-                na_value=options.na_value,
-            )
-            stack.enter_context(closing(self._source.tables))
+    def send_all(self) -> None:
+        """Send all rows and write their results.
 
-            self._failed_output: Output | None = None
-            if options.skip_failed:
-                self._failed_output = self._create_failed_output(files)
-                stack.enter_context(closing(self._failed_output))
+        Raise Failure if the service does not respond, or at the first failed request with
+        --fail-fast.
+        """
+        if self.failed_output:
+            self.failed_output.path.unlink(missing_ok=True)  # from an earlier run
+        with ThreadPoolExecutor(self.options.concurrency) as pool:
+            try:
+                self._send_batches(pool)
+            finally:
+                # After an error, cancel the other requests. One that is just starting can
+                # reconnect. _open_job() closes that connection when the threads have ended.
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.client.close()
 
-            self._mapping = ColumnMapping(self._source.head, model, options.column_names)
-            self._kept_columns = self._mapping.unused if options.keep_columns else []
-
-            transports = []
-            for _ in range(options.concurrency):
-                transport = open_transport(service, model.name, options.timeout)
-                stack.enter_context(closing(transport))
-                transports.append(transport)
-            self._client = Client(transports, options.retries)
-
-            # run() closes the resources. If this method fails, the stack does.
-            self._resources = stack.pop_all()
-
-    def _create_failed_output(self, inputs: Sequence[str]) -> Output:
-        """Return the file for failed rows, next to the output, in the format of the source."""
-        format_name = self._source.format
-        if format_name not in OUTPUT_FORMATS:
-            format_name = "jsonl"
-        path = self._output.path.with_name(f"{self._output.path.stem}.failed.{format_name}")
-        return Output(path, format_name, inputs, self._options.delimiter_character)
-
-    def run(self) -> None:
-        """Send all rows, complete the output and print a report. Raise Failure if rows failed."""
-        with self._resources as stack:
-            if self._failed_output:
-                self._failed_output.path.unlink(missing_ok=True)  # from an earlier run
-            pool = stack.enter_context(ThreadPoolExecutor(self._options.concurrency))
-            # Cancel all requests. A request that is just starting can reconnect. The stack closes
-            # that connection last.
-            stack.callback(self._client.close)
-            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-            self._send_all(pool)
-
-        if self._failed_output:
-            self._failed_output.finish()
-        is_complete = self._counts.failed == 0 or self._failed_output is not None
-        if is_complete:
-            self._output.finish()
-        self._report()
-
-    def _send_all(self, pool: Executor) -> None:
+    def _send_batches(self, pool: Executor) -> None:
         """Send all batches, write their results and show the progress on a terminal."""
         console = Console(stderr=True)
         is_terminal = sys.stderr.isatty()
         with Progress(console=console, transient=True, disable=not is_terminal) as progress:
-            task = progress.add_task("", total=self._source.total)
+            task = progress.add_task("", total=self.source.total)
             for table, result in self._submit_batches(pool):
                 self._write_result(table, result)
-                done = self._counts.done
+                done = self.counts.done
                 description = _format_count(done, "row")
                 progress.update(task, description=description, completed=done)
 
@@ -196,9 +163,9 @@ class Job:
         Twice as many batches as threads are submitted but not yielded, so that a slow request does
         not block the others.
         """
-        limit = 2 * self._options.concurrency
+        limit = 2 * self.options.concurrency
         window: deque[SentBatch] = deque()
-        for table in self._source.batches():
+        for table in self.source.batches():
             result = pool.submit(self._infer, table)
             window.append((table, result))
             if len(window) == limit:
@@ -208,61 +175,64 @@ class Job:
     def _infer(self, table: pa.Table) -> EncodedRows:
         """Send the rows. Return the encoded results."""
         try:
-            request = self._mapping.request(table)
-            outputs = self._client.infer(request).outputs
-            apply_declarations(outputs, self._model_outputs)
+            request = self.mapping.request(table)
+            outputs = self.client.infer(request).outputs
+            apply_declarations(outputs, self.model.outputs)
         except NoBinaryForm as error:
             error.remedy = 'use --transport rest-json, or declare missing="" in METADATA'
             raise
         _check_rows(outputs, len(table))
-        columns = to_columns(outputs, self._output.format)
-        return self._output.encode(table.select(self._kept_columns), columns)
+        columns = to_columns(outputs, self.output.format)
+        kept_columns = self.mapping.unused if self.options.keep_columns else []
+        return self.output.encode(table.select(kept_columns), columns)
 
     def _write_result(self, table: pa.Table, result: Future[EncodedRows]) -> None:
         """Write the results of the rows in `table`, or add them to the failed rows."""
         try:
-            self._output.write(result.result())
-            self._counts.add_rows(len(table))
+            self.output.write(result.result())
+            self.counts.add_rows(len(table))
         except Unreachable as error:
             raise to_failure(error) from None
         except InferenceError as error:
             text = str(error)
-            if self._source.format == "image":
+            if self.source.format == "image":
                 text = f"{table[FILE][0]}: {text}"
             self._add_fault(table, one_line(text))
 
     def _add_fault(self, table: pa.Table, error: str) -> None:
-        first = self._counts.done + 1
-        last = self._counts.done + len(table)
+        first = self.counts.done + 1
+        last = self.counts.done + len(table)
         fault = Fault(first, last, error)
-        if self._options.fail_fast:
+        if self.options.fail_fast:
             raise Failure(str(fault))
-        if self._failed_output:
-            self._write_failed_rows(self._failed_output, table, error)
-        self._counts.add_fault(fault, rows=len(table))
+        if self.failed_output:
+            _write_failed_rows(self.failed_output, table, error)
+        self.counts.add_fault(fault, rows=len(table))
 
-    @staticmethod
-    def _write_failed_rows(output: Output, table: pa.Table, error: str) -> None:
-        """Write the rows with their error in the last column. It replaces one of an earlier run."""
-        names = [name for name in table.column_names if name not in (CONTENTS, ERROR)]
-        errors = pa.array([error] * len(table))
-        rows = table.select(names).append_column(ERROR, errors)
-        output.write(output.encode(rows, {}))
+    def finish_outputs(self) -> None:
+        """Give the closed output files their names.
 
-    def _report(self) -> None:
+        Without --skip-failed, an output without the failed rows remains FILE.part.
+        """
+        if self.failed_output:
+            self.failed_output.finish()
+        is_complete = self.counts.failed == 0 or self.failed_output is not None
+        if is_complete:
+            self.output.finish()
+
+    def report(self, seconds: float) -> None:
         """Print the numbers and the first failures. Raise Failure if rows failed."""
-        counts = self._counts
-        seconds = time.monotonic() - counts.begun
+        counts = self.counts
         failed_path = None
-        if self._failed_output and counts.failed:
-            failed_path = str(self._failed_output.path)
+        if self.failed_output and counts.failed:
+            failed_path = str(self.failed_output.path)
 
-        if self._options.as_json:
+        if self.options.as_json:
             report = {
                 "rows": counts.rows,
                 "failed": counts.failed,
                 "seconds": seconds,
-                "output": str(self._output.path),
+                "output": str(self.output.path),
                 "failed_rows": failed_path,
                 "faults": list(map(asdict, counts.faults)),
             }
@@ -275,10 +245,76 @@ class Job:
         for fault in counts.faults:
             click.echo(fault, err=True)
         if counts.failed:
-            location = f"Other results: {self._output.part or 'stdout'}."
+            location = f"Other results: {self.output.part or 'stdout'}."
             if failed_path:
                 location = f"Failed rows: {failed_path}."
             raise Failure(f"{_format_count(counts.failed, 'row')} failed. {location}")
+
+
+def run_job(files: Sequence[str], service: ServiceClient, options: JobOptions) -> None:
+    """Send the rows of the files, write the results and print a report.
+
+    Raise Failure if a file, an option or the model is not suitable, or if rows failed.
+    """
+    begun = time.monotonic()
+    with _open_job(files, service, options) as job:
+        job.send_all()
+    job.finish_outputs()
+    job.report(seconds=time.monotonic() - begun)
+
+
+@contextmanager
+def _open_job(files: Sequence[str], service: ServiceClient, options: JobOptions) -> Iterator[Job]:
+    """Open the files and the connections of a job, and close them at the end of the block."""
+    with ExitStack() as stack:
+        output = Output(Path(options.output), options.output_format, files)
+        stack.enter_context(closing(output))
+
+        model = read_model(service)
+        source = Source(
+            files,
+            format_name=options.format_name,
+            batch_rows=options.batch_size or _default_batch(model),
+            delimiter=options.delimiter_character,
+            na_value=options.na_value,
+        )
+        stack.enter_context(closing(source.tables))
+
+        failed_output = None
+        if options.skip_failed:
+            failed_output = _create_failed_output(files, options, source.format)
+            stack.enter_context(closing(failed_output))
+
+        mapping = ColumnMapping(source.head, model, options.column_names)
+
+        transports = []
+        for _ in range(options.concurrency):
+            transport = open_transport(service, model.name, options.timeout)
+            stack.enter_context(closing(transport))
+            transports.append(transport)
+        client = Client(transports, options.retries)
+
+        yield Job(
+            options,
+            model,
+            client=client,
+            source=source,
+            mapping=mapping,
+            output=output,
+            failed_output=failed_output,
+        )
+
+
+def _create_failed_output(files: Sequence[str], options: JobOptions, source_format: str) -> Output:
+    """Return the file for failed rows, next to the output. Its format is that of the source, or
+    JSON Lines if the source has a format that only inputs can have.
+    """
+    format_name = source_format
+    if format_name not in OUTPUT_FORMATS:
+        format_name = "jsonl"
+    path = Path(options.output)
+    failed_path = path.with_name(f"{path.stem}.failed.{format_name}")
+    return Output(failed_path, format_name, files, options.delimiter_character)
 
 
 def _default_batch(model: ModelMetadata) -> int:
@@ -297,6 +333,14 @@ def _check_rows(outputs: Sequence[ResponseOutput], rows: int) -> None:
         if output.shape[:1] != [rows]:
             error = InvalidInput(expected=f"{rows} rows", got=f"shape {output.shape}")
             raise error.about("output", output.name)
+
+
+def _write_failed_rows(output: Output, table: pa.Table, error: str) -> None:
+    """Write the rows with their error in the last column. It replaces one of an earlier run."""
+    names = [name for name in table.column_names if name not in (CONTENTS, ERROR)]
+    errors = pa.array([error] * len(table))
+    rows = table.select(names).append_column(ERROR, errors)
+    output.write(output.encode(rows, {}))
 
 
 def _format_count(number: int, noun: str) -> str:
