@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -31,37 +32,22 @@ MAX_NAMES_LENGTH = 300
 class ColumnMapping:
     """The columns of each input, and the columns that no input uses (`unused`).
 
-    An input uses the column with its name, or the columns NAME_0, NAME_1 and so on. If no names
-    match, the `chosen` columns are assigned to the inputs in order. If the model has one input, it
-    uses all columns or all numeric columns, provided that their number equals the number of values
-    per row. Raise Failure if a column is missing.
+    `chosen` are the names in --columns, if any. Raise Failure if one of them does not exist, or if
+    a required input has no columns.
     """
 
     def __init__(self, head: pa.Table, model: ModelMetadata, chosen: Sequence[str]):
         candidates = _find_candidates(head, chosen)
-        columns = {tensor.name: _columns_by_name(tensor, candidates) for tensor in model.inputs}
-        has_named_columns = any(columns.values())
-        if not has_named_columns and len(model.inputs) == 1:
-            only_input = model.inputs[0]
-            columns[only_input.name] = _columns_of_only_input(head, only_input, candidates)
-        elif not has_named_columns and len(chosen) == len(model.inputs):
-            for tensor, column in zip(model.inputs, chosen, strict=True):
-                columns[tensor.name] = [column]
-
+        self._columns = _assign_columns(head, model.inputs, candidates, chosen)
         for tensor in model.required_inputs:
-            if not columns[tensor.name]:
+            if tensor.name not in self._columns:
                 raise Failure(
                     f'Input "{tensor.name}": no column. The file has {_join(candidates)}. '
                     "Select with --columns."
                 )
 
-        self._inputs: list[tuple[MetadataTensor, list[str]]] = []
-        used: set[str] = set()
-        for tensor in model.inputs:
-            names = columns[tensor.name]
-            if names:
-                self._inputs.append((tensor, names))
-                used.update(names)
+        self._inputs = [tensor for tensor in model.inputs if tensor.name in self._columns]
+        used = set(chain.from_iterable(self._columns.values()))
         self.unused = [name for name in head.column_names if name not in used]
 
     def request(self, table: pa.Table) -> InferenceRequest:
@@ -70,13 +56,14 @@ class ColumnMapping:
         Raise InvalidInput if a value does not match the input.
         """
         inputs = []
-        for tensor, columns in self._inputs:
+        for tensor in self._inputs:
+            columns = table.select(self._columns[tensor.name])
             try:
-                array = _to_array(table.select(columns), tensor)
+                array = _to_array(columns, tensor)
                 inputs.append(RequestInput(tensor.name, tensor.datatype, data=array))
             except InferenceError as error:
                 raise error.about("input", tensor.name) from None
-        apply_declarations(inputs, [tensor for tensor, _ in self._inputs])
+        apply_declarations(inputs, self._inputs)
         return InferenceRequest(inputs)
 
 
@@ -96,9 +83,43 @@ def _find_candidates(head: pa.Table, chosen: Sequence[str]) -> list[str]:
     return list(head.column_names)
 
 
+def _assign_columns(
+    head: pa.Table,
+    inputs: Sequence[MetadataTensor],
+    candidates: list[str],
+    chosen: Sequence[str],
+) -> dict[str, list[str]]:
+    """Return the columns of each input, without inputs that have none.
+
+    The first of these rules that applies determines the columns of all inputs:
+
+    1. By name, if the names of columns match at least one input.
+    2. If the model has one input, it has all columns or all numeric columns. Raise Failure if
+       neither number equals the number of values per row.
+    3. In the order of --columns, if it has one column for each input.
+    """
+    columns = {}
+    for tensor in inputs:
+        names = _columns_by_name(tensor, candidates)
+        if names:
+            columns[tensor.name] = names
+    if columns:
+        return columns
+
+    if len(inputs) == 1:
+        only_input = inputs[0]
+        return {only_input.name: _columns_of_only_input(head, only_input, candidates)}
+
+    if len(chosen) == len(inputs):
+        for tensor, name in zip(inputs, chosen, strict=True):
+            columns[tensor.name] = [name]
+    return columns
+
+
 def _columns_by_name(tensor: MetadataTensor, candidates: Sequence[str]) -> list[str]:
-    """Return the column with the input's name, or the columns NAME_0, NAME_1 and so on if all
-    exist.
+    """Return the column with the input's name, or the columns NAME_0, NAME_1 and so on.
+
+    Return no columns if neither exist, or if they are not as many as values per row.
     """
     if tensor.name in candidates:
         return [tensor.name]
@@ -115,7 +136,7 @@ def _columns_of_only_input(
     head: pa.Table, tensor: MetadataTensor, candidates: list[str]
 ) -> list[str]:
     """Return all columns or all numeric columns, whichever number equals the input's number of
-    values per row.
+    values per row. Raise Failure if neither does.
     """
     if len(candidates) == 1 and _is_list(head[candidates[0]].type):
         return candidates
@@ -174,23 +195,34 @@ def _convert_column(column: pa.Array, tensor: MetadataTensor) -> np.ndarray:
 
     Raise InvalidInput if its datatype cannot represent a value exactly.
     """
-    shape = [len(column)]
-    while _is_list(column.type):
-        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
-        if len(lengths) > 1 or None in lengths:
-            raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
-        shape.append(lengths[0] if lengths else 0)
-        column = column.flatten()
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    values, shape = _flatten_lists(column)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
     try:
         if tensor.datatype == "BYTES":
-            array = _to_texts(column, tensor)
+            array = _to_texts(values, tensor)
         else:
-            array = _to_numbers(column, tensor)
+            array = _to_numbers(values, tensor)
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidInput("invalid value", expected=tensor.datatype, got=str(error)) from None
     return array.reshape(shape)
+
+
+def _flatten_lists(column: pa.Array) -> tuple[pa.Array, list[int]]:
+    """Return the values in the nested lists of a column, and the shape of the column.
+
+    The shape of a column without lists is [rows]. Raise InvalidInput if lists of the same level
+    have different lengths.
+    """
+    values = column
+    shape = [len(column)]
+    while _is_list(values.type):
+        lengths = pc.unique(pc.list_value_length(values)).to_pylist()
+        if len(lengths) > 1 or None in lengths:
+            raise InvalidInput("lists of different lengths", remedy="use --batch-size 1")
+        shape.append(lengths[0] if lengths else 0)
+        values = values.flatten()
+    return values, shape
 
 
 def _is_list(column_type: pa.DataType) -> bool:
