@@ -2,8 +2,8 @@
 
 Each connection has a thread, which sends the same request again and again. Without a rate, it sends
 a request after the response to the previous one. With a rate, the requests are numbered. Request i
-is sent i / rate seconds after the start. Process p of n has the numbers p, p + n, p + 2n and so on,
-and each of its threads takes the next one.
+is sent i / rate seconds after the warm-up. Process p of n has the numbers p, p + n, p + 2n and so
+on, and each of its threads takes the next one. The connections are distributed in the same way.
 """
 
 from __future__ import annotations
@@ -86,10 +86,20 @@ class Outcome:
         self.busy = max(self.busy, other.busy)
 
 
-def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan:
-    """Send one request and return the plan. Raise Failure if the request fails."""
+def make_plan(
+    service: ServiceClient,
+    path: Path | None,
+    processes: int | None,
+    concurrency: int,
+    timeout: float,
+    **options: Any,
+) -> Plan:
+    """Send one request and return the plan. Raise Failure if the request fails.
+
+    The other `options` are fields of the plan.
+    """
     model = read_model(service)
-    connect = partial(open_transport, service, model.name, options["timeout"])
+    connect = partial(open_transport, service, model.name, timeout)
     with closing(connect()) as transport:
         try:
             request = _read_request(path, model)
@@ -98,9 +108,16 @@ def make_plan(service: ServiceClient, path: Path | None, **options: Any) -> Plan
         except InferenceError as error:
             raise to_failure(error, "The first request failed. ") from None
 
-    processes = options["processes"] or max(1, usable_cores() // 2)
-    options["processes"] = min(processes, options["concurrency"])
-    return Plan(connect, body, headers, **options)
+    processes = processes or max(1, usable_cores() // 2)
+    return Plan(
+        connect,
+        body,
+        headers=headers,
+        timeout=timeout,
+        concurrency=concurrency,
+        processes=min(processes, concurrency),  # each needs a connection
+        **options,
+    )
 
 
 def _read_request(path: Path | None, model: ModelMetadata) -> InferenceRequest:
@@ -144,51 +161,63 @@ def _run_process(plan: Plan, number: int, start: Any) -> Outcome:
         arguments = [(plan, begin, request_numbers)] * connections
         results = pool.starmap_async(_run_thread, arguments)
         time.sleep(plan.warm_up)
-        cpu_seconds = time.process_time()
-        time.sleep(plan.seconds)
-        cpu_seconds = time.process_time() - cpu_seconds
-
-        outcome = Outcome(busy=cpu_seconds / plan.seconds)
+        outcome = Outcome(busy=_measure_busy(plan.seconds))
         for result in results.get():
             outcome.add(result)
     return outcome
 
 
+def _measure_busy(seconds: float) -> float:
+    """Wait, and return the CPU time per second that the threads of this process have used."""
+    begun = time.process_time()
+    time.sleep(seconds)
+    return (time.process_time() - begun) / seconds
+
+
 def _run_thread(plan: Plan, begin: float, request_numbers: Iterator[int]) -> Outcome:
-    """Send requests over one connection. Requests before the time `begin` are the warm-up."""
+    """Send requests over one connection, and return their measurements.
+
+    Requests before `begin`, a time of time.monotonic(), are the warm-up, which is not measured.
+    """
+    outcome = Outcome()
     with closing(plan.connect()) as transport:
         while time.monotonic() < begin:
             with suppress(InferenceError):
                 transport.send(plan.body, plan.headers)
-        return _measure(plan, transport, begin, request_numbers)
+
+        for start in _start_times(plan, begin, request_numbers):
+            try:
+                transport.send(plan.body, plan.headers)
+                outcome.latencies.append(time.monotonic() - start)
+            except InferenceError as error:
+                outcome.errors[str(error)] += 1
+                time.sleep(PAUSE_SECONDS)
+            outcome.last = time.monotonic() - begin
+    return outcome
 
 
-def _measure(
-    plan: Plan, transport: Transport, begin: float, request_numbers: Iterator[int]
-) -> Outcome:
-    """Send requests from the time `begin` on, and return the measurements."""
-    outcome = Outcome()
+def _start_times(plan: Plan, begin: float, request_numbers: Iterator[int]) -> Iterator[float]:
+    """Wait until it is time for the next request, and yield its start time.
+
+    With a rate, this is its scheduled time, which may have passed. So latencies include the delays
+    that earlier slow responses have caused.
+    """
     end = begin + plan.seconds
-    while True:
-        if plan.rate:
-            # Measure from the scheduled time, so that latencies include delays that earlier slow
-            # responses have caused.
-            start = begin + next(request_numbers) / plan.rate
-            pause = min(start, end) - time.monotonic()
-            time.sleep(max(0.0, pause))
-        else:
-            start = time.monotonic()
-        # With a rate, requests that were scheduled before the end can be sent after it.
-        if start >= end or time.monotonic() > end + plan.timeout:
-            return outcome
+    if plan.rate is None:
+        while (now := time.monotonic()) < end:
+            yield now
+        return
 
-        try:
-            transport.send(plan.body, plan.headers)
-            outcome.latencies.append(time.monotonic() - start)
-        except InferenceError as error:
-            outcome.errors[str(error)] += 1
-            time.sleep(PAUSE_SECONDS)
-        outcome.last = time.monotonic() - begin
+    for number in request_numbers:
+        scheduled = begin + number / plan.rate
+        if scheduled >= end:
+            return
+        pause = scheduled - time.monotonic()
+        time.sleep(max(0.0, pause))
+        # Late requests are also sent after the end, but not without a limit.
+        if time.monotonic() > end + plan.timeout:
+            return
+        yield scheduled
 
 
 def summary(plan: Plan, outcome: Outcome) -> dict[str, Any]:
