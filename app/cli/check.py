@@ -89,7 +89,6 @@ class Check:
     def __init__(self, settings: Settings, with_traceback: bool):
         self._settings = settings
         self._with_traceback = with_traceback
-        self._source: Source | None = None
         self._seconds: dict[str, float] = {}
 
     def run(self, body: bytes | None, transports: Sequence[str]) -> dict[str, Any]:
@@ -105,43 +104,47 @@ class Check:
         with self._step("warm-up", NOT_READY):
             service.model.warm_up()
 
-        self._source = _find_source(body, module)
-        with self._step("request"):
+        source = _find_source(body, module)
+        hint = ""
+        if source is Source.METADATA:  # predict() may reject generated values
+            hint = f". This was {source}. Write an EXAMPLE or use --input FILE."
+        with self._step("request", hint=hint):
             request = _read_request(body, service)
         for transport in transports:
-            with self._step(transport):
+            with self._step(transport, hint=hint):
                 response = _infer(transport, service, request)
 
         model = service.info.metadata
         return {
             "model": {"name": model.name, "version": model.version, "platform": model.platform},
-            "request": self._source,
+            "request": source,
             "seconds": self._seconds,
             "outputs": list(map(_describe_output, response.outputs)),
             "warnings": _undeclared_packages(module) + _undeclared_bytes(module),
         }
 
     @contextmanager
-    def _step(self, name: str, exit_status: int = FAILED) -> Iterator[None]:
-        """Measure a step. If it fails, raise Failure with the exit status."""
+    def _step(self, name: str, exit_status: int = FAILED, hint: str = "") -> Iterator[None]:
+        """Measure the step in this block. If it fails, raise Failure with its reason and the hint.
+
+        A step also fails if the owner's code calls sys.exit().
+        """
         begun = time.monotonic()
         try:
             yield
         except (Exception, SystemExit) as error:
             if self._with_traceback:
                 traceback.print_exception(error)
-            raise Failure(f"{name}: {self._describe(error)}", exit_status) from None
+            reason = describe_error(_original_error(error))
+            raise Failure(f"{name}: {reason}{hint}", exit_status) from None
         self._seconds[name] = round(time.monotonic() - begun, 6)
 
-    def _describe(self, error: BaseException) -> str:
-        """Return the reason of a failure, with a hint if the values of the request can cause it."""
-        if isinstance(error, ModelError) and error.__cause__:
-            text = describe_error(error.__cause__)  # the exception of predict()
-        else:
-            text = describe_error(error)
-        if self._source is Source.METADATA:
-            text += f". This was {self._source}. Write an EXAMPLE or use --input FILE."
-        return text
+
+def _original_error(error: BaseException) -> BaseException:
+    """Return the exception of predict() if it is the cause of a ModelError, or the error itself."""
+    if isinstance(error, ModelError) and error.__cause__ is not None:
+        return error.__cause__
+    return error
 
 
 def _create_service(settings: Settings) -> tuple[Service, ModuleType]:
