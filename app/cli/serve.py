@@ -45,7 +45,7 @@ def _merge_environment(options: dict[str, str | None]) -> dict[str, str]:
         text = text.strip()
         if not text:
             continue
-        if "Path" in str(setting.type):
+        if setting.metadata["is_path"]:
             text = os.path.abspath(text)
         environ[variable] = text
     return environ

@@ -65,9 +65,17 @@ _origins = Names(
 _tensor_names = Names(".+", expected="", separator=r"\s*,\s*")
 
 
-def setting(default: Any, parse: Callable[[str], Any], doc: str) -> Any:
+def setting(default: Any, parse: Callable[[str], Any], doc: str, *, is_path: bool = False) -> Any:
     """Return the field of a setting with its parser (parsers.py) and its documentation."""
-    return field(default=default, metadata={"parse": parse, "doc": doc})
+    return field(default=default, metadata={"parse": parse, "doc": doc, "is_path": is_path})
+
+
+def path_setting(default: Path | None, parse: Callable[[str], Path], doc: str) -> Any:
+    """Return the field of a setting that is a path of a file or directory.
+
+    The serve command makes a relative path absolute before it changes the working directory.
+    """
+    return setting(default, parse, doc, is_path=True)
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,9 @@ class Settings:
     )
     model_name: str | None = setting(None, str, "Name of the model in URLs and requests")
     model_version: str | None = setting(None, str, "Version of the model in URLs and requests")
-    model_dir: Path = setting(ROOT / "model", directory, "Directory of the files that load() reads")
+    model_dir: Path = path_setting(
+        ROOT / "model", directory, "Directory of the files that load() reads"
+    )
     json_nonfinite: str = setting(
         "error",
         OneOf("error", "null"),
@@ -136,20 +146,22 @@ class Settings:
     log_format: str = setting(
         "text", OneOf("text", "json"), "Format of log messages: `text` or `json`"
     )
-    tls_cert_file: Path | None = setting(
+    tls_cert_file: Path | None = path_setting(
         None, readable_file, "PEM file of the certificate chain. Enables TLS"
     )
-    tls_key_file: Path | None = setting(None, readable_file, "PEM file of the private key")
-    tls_client_ca_file: Path | None = setting(
+    tls_key_file: Path | None = path_setting(None, readable_file, "PEM file of the private key")
+    tls_client_ca_file: Path | None = path_setting(
         None, readable_file, "PEM file of the CAs for client certificates"
     )
-    api_keys_file: Path | None = setting(
+    api_keys_file: Path | None = path_setting(
         None, readable_file, "File with one API key per line. Enables API keys"
     )
     cors_origins: tuple[str, ...] = setting(
         (), _origins, "Origins of pages that can call REST, or `*`"
     )
-    capture_dir: Path | None = setting(None, writable_directory, "Directory for captured requests")
+    capture_dir: Path | None = path_setting(
+        None, writable_directory, "Directory for captured requests"
+    )
     capture_sample_rate: float = setting(1, Number(0, 1), "Share of inference requests to capture")
     capture_max_bytes: int = setting(100 * 2**20, _byte_count, "Maximum size of a capture file")
     capture_redact: tuple[str, ...] = setting(

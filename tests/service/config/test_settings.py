@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -56,6 +58,15 @@ def test_defaults() -> None:
 def test_reads_values(variable: str, text: str, value: object) -> None:
     """A valid value is converted to the type of its setting, in any accepted spelling."""
     assert getattr(read_settings({variable: text}), variable.lower()) == value
+
+
+@pytest.mark.parametrize("setting", fields(Settings), ids=lambda setting: setting.name)
+def test_paths_are_marked(setting: Field[Any]) -> None:
+    """A setting is marked as a path, which the serve command makes absolute, if its type contains Path."""
+    setting_type = get_type_hints(Settings)[setting.name]
+    has_path = Path in (setting_type, *get_args(setting_type))
+
+    assert setting.metadata["is_path"] == has_path
 
 
 @pytest.mark.parametrize(
