@@ -15,8 +15,9 @@ encode_column() selects the datatype and the content type by the dtype of the co
 | bytes with missing values                | rejected                 |              |
 | other objects                            | BYTES                    | `pd_json`    |
 
-Categorical and sparse columns are encoded like columns of their values. PandasCodec.decode()
-restores the values of each column, as C6 requires.
+Categorical and sparse columns are encoded like columns of their values, and columns with a number
+dtype of another package like columns of their NumPy array. PandasCodec.decode() restores the values
+of each column, as C6 requires.
 
 The first DataFrame imports pandas, so that services without DataFrames start faster and do not need
 it.
@@ -163,7 +164,7 @@ def encode_column(series: pd.Series, allow_null: bool = False) -> EncodedColumn:
         series = pd.Series(series)
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
-        return encode_column(_without_categories(series), allow_null)
+        return encode_column(_convert_column(series, dtype.categories.dtype), allow_null)
     if isinstance(dtype, pd.SparseDtype):
         return encode_column(series.sparse.to_dense(), allow_null)
     if dtype.kind == "M":  # datetimes, with or without a time zone
@@ -172,18 +173,21 @@ def encode_column(series: pd.Series, allow_null: bool = False) -> EncodedColumn:
     if isinstance(dtype, np.dtype) and not is_object:
         return encode_array(series.to_numpy())
     if dtype.kind in _NUMBER_KINDS:
-        return _encode_nullable(series)
+        if hasattr(dtype, "numpy_dtype"):
+            return _encode_nullable(series)
+        # A dtype of another package. Its `kind` does not tell the size of the numbers.
+        numbers = series.dropna().to_numpy()
+        return encode_column(_convert_column(series, numbers.dtype), allow_null)
     return _encode_objects(series, allow_null)
 
 
-def _without_categories(series: pd.Series) -> ExtensionArray | pd.Series:
-    """Return the values of a categorical column with the dtype of its categories.
+def _convert_column(series: pd.Series, dtype: Any) -> ExtensionArray | pd.Series:
+    """Return the values of a column with another dtype, which can represent them.
 
     If values are missing, NumPy's integers and booleans become nullable.
     """
     import pandas as pd
 
-    dtype = series.dtype.categories.dtype
     if not series.isna().any():
         return series.astype(dtype)
     if isinstance(dtype, np.dtype):
@@ -208,18 +212,17 @@ def _encode_elements(elements: list[Any], codec: type[TextCodec], **options: Any
 
 
 def _encode_nullable(series: pd.Series) -> EncodedColumn:
-    """Encode numbers or booleans of a nullable dtype.
+    """Encode numbers or booleans of a nullable dtype of pandas, including those of pyarrow.
 
     Missing values are NaN if floats represent the other values exactly. Otherwise, the column is
     encoded as JSON.
     """
     dtype = series.dtype
-    numpy_dtype = np.dtype(getattr(dtype, "numpy_dtype", None) or dtype.kind)
     if not series.isna().any():
-        return encode_array(series.to_numpy(dtype=numpy_dtype))
+        return encode_array(series.to_numpy(dtype.numpy_dtype))
 
     if dtype.kind == "f":
-        return encode_array(series.to_numpy(numpy_dtype, na_value=np.nan))
+        return encode_array(series.to_numpy(dtype.numpy_dtype, na_value=np.nan))
     if dtype.kind in INTEGER_KINDS:
         largest = max(map(abs, series.dropna().tolist()), default=0)
         if largest <= _MAX_EXACT_INTEGER:
