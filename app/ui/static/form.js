@@ -20,10 +20,13 @@ export async function readForm(form, model) {
   const mode = form.elements.mode?.value;
   if (mode === "table") return readTable(form.elements.csv.value, model.inputs);
 
-  const isCell = mode === "row";
+  const read = mode === "row" ? readCell : readField;
   const fields = [...form.querySelectorAll("[data-input]")];
   const tensors = await Promise.all(
-    fields.map((field) => readField(field, model.inputs[field.dataset.input], isCell)),
+    fields.map((field) => {
+      const control = field.querySelector("input, select, textarea");
+      return read(control, model.inputs[field.dataset.input]);
+    }),
   );
   return tensors.filter((tensor) => tensor !== null);
 }
@@ -38,33 +41,62 @@ export function requestBody(tensors) {
 }
 
 /**
- * Return the tensor in a field, or null if the input is optional and the field is empty.
- *
- * `isCell` says that the field is a cell of a table's row, in which an empty text is a missing
- * value.
+ * Return the tensor in a field of a table's row, which has one value. An empty field is a missing
+ * value, but if its input is optional, return null.
  */
-async function readField(field, input, isCell) {
-  const control = field.querySelector("input, select, textarea");
-  const text = control.type === "checkbox" ? String(control.checked) : control.value;
-  const isEmpty = text.trim() === "";
-  if (isEmpty && input.optional && !input.example.length) return null;
-  if (input.kind === "file") return tensorOf(input, await readFiles(control.files, input));
-  if (isEmpty && !isCell && input.datatype !== "BYTES") {
+function readCell(control, input) {
+  const text = textOf(control);
+  if (isEmpty(text) && input.optional) return null;
+  return tensorOf(input, [elementOf(text, input)]);
+}
+
+/**
+ * Return the tensor in a field, or null if it is empty and its input is optional.
+ *
+ * An empty field of BYTES contains an empty text, or no texts. Other empty fields are invalid.
+ */
+async function readField(control, input) {
+  if (input.kind === "file") return readFileField(control.files, input);
+
+  const text = textOf(control);
+  if (isEmpty(text) && input.optional) return null;
+  if (isEmpty(text) && input.datatype !== "BYTES") {
     throw new Error(`${input.name}: expected numbers.`);
   }
+  switch (input.kind) {
+    case "lines":
+      return readList(text, input) ?? tensorOf(input, readLines(text));
+    case "grid":
+      return readList(text, input) ?? readGrid(text, input);
+    default: // a number, a switch or one text
+      return tensorOf(input, [elementOf(text, input, { isPresent: true })]);
+  }
+}
 
-  if (input.kind === "number" || input.kind === "switch") {
-    return tensorOf(input, [elementOf(text, input)]);
-  }
-  if (input.kind === "text") {
-    return tensorOf(input, [elementOf(text, input, { isPresent: !isCell })]);
-  }
-  if (text.trimStart().startsWith("[")) {
-    const list = parseList(text, input);
-    if (list !== null) return readList(list, text, input);
-  }
-  if (input.kind === "lines") return tensorOf(input, readLines(text));
-  return readGrid(text, input);
+/** Return the text in a control. That of a checkbox is "true" or "false". */
+function textOf(control) {
+  return control.type === "checkbox" ? String(control.checked) : control.value;
+}
+
+function isEmpty(text) {
+  return text.trim() === "";
+}
+
+/**
+ * Return the tensor of the selected files, or without files that of the example. If there is no
+ * example either and the input is optional, return null.
+ */
+async function readFileField(files, input) {
+  let data = input.example.map((text) => JSON.stringify(text));
+  if (files.length) data = await Promise.all([...files].map(readFile));
+  if (!data.length && input.optional) return null;
+  return tensorOf(input, data);
+}
+
+/** Return the content of a file as the JSON text of a base64 string. */
+async function readFile(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  return JSON.stringify(base64(bytes));
 }
 
 /**
@@ -74,9 +106,13 @@ async function readField(field, input, isCell) {
 function readTable(text, inputs) {
   const rows = readRows(text, false);
   if (!rows.length) throw new Error("The table is empty.");
+  let columns = inputs;
+  let body = rows;
   const hasHeader = rows[0].some((cell) => findInput(cell.text, inputs));
-  const columns = hasHeader ? readHeader(rows[0], inputs) : inputs;
-  const body = hasHeader ? rows.slice(1) : rows;
+  if (hasHeader) {
+    columns = readHeader(rows[0], inputs);
+    body = rows.slice(1);
+  }
   if (!body.length) throw new Error("The table has no rows.");
   checkTableRows(body, columns.length);
 
@@ -155,21 +191,14 @@ function readLines(text) {
   return lines.split("\n").map((line) => JSON.stringify(line));
 }
 
-/** Parse a JSON list. Return null for BYTES that are not valid JSON: they are plain text. */
-function parseList(text, input) {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    if (input.datatype === "BYTES") return null;
-    throw new Error(`${input.name}: ${error.message}`);
-  }
-}
-
 /**
- * Return the tensor of a JSON list. The parsed list gives the shape. The elements are taken from
- * its text, so that no digits are lost.
+ * Return the tensor of a JSON list, or null if the text is not one. The parsed list gives the
+ * shape. The elements are taken from the text, so that no digits are lost.
  */
-function readList(list, text, input) {
+function readList(text, input) {
+  const list = parseList(text, input);
+  if (list === null) return null;
+
   const shape = shapeOfLists(list, input);
   const elements = text.match(JSON_ELEMENT) ?? [];
   const data = elements.map(normalizeElement);
@@ -177,6 +206,20 @@ function readList(list, text, input) {
     throw new Error(`${input.name}: JSON has no infinity.`);
   }
   return tensorOf(input, data, { shape, isNested: shape.length > 1 });
+}
+
+/**
+ * Parse a JSON list. Return null if the text does not begin like one, or for BYTES if it is not
+ * valid JSON: it is then plain text. For numbers, throw an Error instead.
+ */
+function parseList(text, input) {
+  if (!text.trimStart().startsWith("[")) return null;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    if (input.datatype === "BYTES") return null;
+    throw new Error(`${input.name}: ${error.message}`);
+  }
 }
 
 /** Return a JSON string with as few escapes as possible, and another element as it is. */
@@ -193,22 +236,23 @@ function normalizeElement(element) {
 function shapeOfLists(list, input) {
   const shape = [];
   let lists = [list];
-  let isInnermost = false;
-  while (!isInnermost) {
-    const items = lists.flat();
-    isInnermost = !items.some(Array.isArray);
-    if (!isInnermost && !items.every(Array.isArray)) {
+  let items = list;
+  while (items.some(Array.isArray)) {
+    if (!items.every(Array.isArray)) {
       throw new Error(`${input.name}: a list must contain either lists or values.`);
     }
-
-    const isRows = isInnermost && shape.length > 0;
-    const rowLength = isRows ? declaredRowLength(input) : null;
-    const size = rowLength ?? lists[0].length;
-    checkLengths(lists, size, { input, isInnermost });
+    const size = lists[0].length;
+    checkLengths(lists, size, { subject: `${input.name}: block`, item: "row" });
     shape.push(size);
     lists = items;
+    items = lists.flat();
   }
-  return shape;
+
+  const isFlat = shape.length === 0;
+  if (isFlat) return [list.length];
+  const rowLength = declaredRowLength(input) ?? lists[0].length;
+  checkLengths(lists, rowLength, { subject: `${input.name}: row`, item: "value" });
+  return [...shape, rowLength];
 }
 
 /** Return the last size of the declared shape, or null if it is variable or the only one. */
@@ -217,28 +261,19 @@ function declaredRowLength({ shape }) {
   return hasRows ? shape.at(-1) : null;
 }
 
-/** Throw an Error that names the first list of a level whose length is not `size`. */
-function checkLengths(lists, size, { input, isInnermost }) {
+/**
+ * Throw an Error that names the first list of a level whose length is not `size`. It begins with
+ * `subject` and the number of this list.
+ */
+function checkLengths(lists, size, { subject, item }) {
   const index = lists.findIndex((list) => list.length !== size);
   if (index === -1) return;
-  const [list, item] = isInnermost ? ["row", "value"] : ["block", "row"];
   const items = counted(lists[index].length, item);
-  throw new Error(`${input.name}: ${list} ${index + 1} has ${items}, expected ${size}.`);
+  throw new Error(`${subject} ${index + 1} has ${items}, expected ${size}.`);
 }
 
 function counted(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
-}
-
-/** Return the contents of the files. Without files, return the example. */
-async function readFiles(files, input) {
-  if (!files.length) return input.example.map((text) => JSON.stringify(text));
-  return Promise.all([...files].map(readFile));
-}
-
-async function readFile(file) {
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  return JSON.stringify(base64(bytes));
 }
 
 /**
