@@ -103,37 +103,39 @@ OUTPUTS = [
 GOOD = {"y": [b"a"], "n": np.array([1], "i1"), "f": np.array([1], "f4"), "p": FINE}
 
 
-def response(*names: str, parameters: Any = None) -> InferenceResponse:
-    outputs = [ResponseOutput(name, "BYTES", data=[name]) for name in names]
-    return InferenceResponse(outputs, "errors", parameters=parameters or {})
+def response(*outputs: ResponseOutput, parameters: Any = None) -> InferenceResponse:
+    return InferenceResponse(list(outputs), "errors", parameters=parameters or {})
 
 
-# The results of predict() that are errors, by the value of the input `action`. They are functions
-# of the client's text.
-RESULTS: dict[str, Callable[[str], Any]] = {
-    "none": lambda text: None,
-    "undeclared": lambda text: {**GOOD, "extra": [text]},
-    "missing": lambda text: {"y": [text]},
-    "one value": lambda text: [text],
-    "twice": lambda text: response("y", "y"),
-    "parameter": lambda text: response("y", parameters={"key": [text]}),
-    "wrong kind": lambda text: {**GOOD, "n": [text]},
-    "wrong shape": lambda text: {**GOOD, "y": [[text]]},
-    "out of range": lambda text: {**GOOD, "n": np.array([8675309])},
-    "integers": lambda text: {**GOOD, "f": np.array([8675309])},
-    "ragged": lambda text: {**GOOD, "f": [[1.0], [1.0, float(text == text)]]},
-    "masked": lambda text: {**GOOD, "f": np.ma.array([8675309.0], mask=[True])},
-    "object": lambda text: {**GOOD, "y": [{text: text}]},
-    "gaps": lambda text: {**GOOD, "n": pd.Series([True, None], dtype="boolean")},
-    "half a pair": lambda text: {**GOOD, "y": [f"{text}\ud800"]},
-    "not UTF-8": lambda text: {**GOOD, "y": [f"{text}\xff".encode("latin-1")]},
-    "infinity": lambda text: {**GOOD, "f": np.array([np.inf], "f4")},
-    "null": lambda text: {**GOOD, "y": [None]},
-    "codec": lambda text: {**GOOD, "p": text},
-    "model's own": lambda text: InferenceResponse(
-        [ResponseOutput("y", "BYTES", data=[text]), ResponseOutput("n", "INT8", data=[1])], text
-    ),
-}
+def results(text: str) -> dict[str, Any]:
+    """Return the results of predict() that are errors, by the value of the input `action`.
+
+    They contain the client's text, which must not be in the log.
+    """
+    y = ResponseOutput("y", "BYTES", data=[text])
+    n = ResponseOutput("n", "INT8", data=[1])
+    return {
+        "none": None,
+        "undeclared": GOOD | {"extra": [text]},
+        "missing": {"y": [text]},
+        "one value": [text],
+        "twice": response(y, y),
+        "parameter": response(y, parameters={"key": [text]}),
+        "wrong kind": GOOD | {"n": [text]},
+        "wrong shape": GOOD | {"y": [[text]]},
+        "out of range": GOOD | {"n": np.array([8675309])},
+        "integers": GOOD | {"f": np.array([8675309])},
+        "ragged": GOOD | {"f": [[1.0], [1.0, 1.0]]},
+        "masked": GOOD | {"f": np.ma.array([8675309.0], mask=[True])},
+        "object": GOOD | {"y": [{text: text}]},
+        "gaps": GOOD | {"n": pd.Series([True, None], dtype="boolean")},
+        "half a pair": GOOD | {"y": [f"{text}\ud800"]},
+        "not UTF-8": GOOD | {"y": [text.encode() + b"\xff"]},
+        "infinity": GOOD | {"f": np.array([np.inf], "f4")},
+        "null": GOOD | {"y": [None]},
+        "codec": GOOD | {"p": text},
+        "model's own": InferenceResponse([y, n], model_name=text),
+    }
 
 
 def predict(
@@ -152,18 +154,17 @@ def predict(
 ) -> Any:
     """Return the result of the action for the client's first text.
 
-    The action is one of RESULTS, "raise", or "wait", which waits for the file FOLDER/<the first
-    number>. Without it, the result is GOOD.
+    The action is a key of results(), or "raise", or "wait", which waits for the file FOLDER/<the
+    first number>. After it, and without an action, the result is GOOD.
     """
-    action_name = action[0] if action else ""
-    if action_name == "raise":
+    if not action:
+        return GOOD
+    if action[0] == "raise":
         raise ValueError("the model's own")
-    if action_name == "wait":
+    if action[0] == "wait":
         wait_for_file(str(int(must[0])))
-    if action_name in RESULTS:
-        make_result = RESULTS[action_name]
-        return make_result(text[0])
-    return GOOD
+        return GOOD
+    return results(text[0])[action[0]]
 
 
 def wait_for_file(name: str) -> None:
