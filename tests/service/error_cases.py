@@ -179,15 +179,15 @@ def binary_request(
 
 def message(*inputs: Any, outputs: Any = (), raws: Any = (), **fields: Any) -> Any:
     """Return a message whose inputs are (name, datatype, shape, contents)."""
-    made = ModelInferRequest(
+    request = ModelInferRequest(
         **{"model_name": "test", "id": SECRET, **fields}, raw_input_contents=raws
     )
     for name, datatype, shape, contents in inputs:
-        made.inputs.add(name=name, datatype=datatype, shape=shape, contents=contents)
+        request.inputs.add(name=name, datatype=datatype, shape=shape, contents=contents)
     for name in outputs:
-        made.outputs.add(name=name)
-    made.parameters["key"].string_param = SECRET
-    return made
+        request.outputs.add(name=name)
+    request.parameters["key"].string_param = SECRET
+    return request
 
 
 MUST_RPC = ("must", "FP32", [1], {"fp32_contents": [1]})

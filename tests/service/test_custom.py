@@ -145,8 +145,8 @@ def test_interceptor_sees_permitted_calls(service: Running) -> None:
             == "UNAUTHENTICATED"
         )
         sent = InferenceRequest([RequestInput("x", "FP32", data=[1])])
-        found = client.infer(channel, "adder", sent, metadata=[("x-api-key", KEY)])
-    assert found.outputs[0].data.tolist() == [1.5]
+        response = client.infer(channel, "adder", sent, metadata=[("x-api-key", KEY)])
+    assert response.outputs[0].data.tolist() == [1.5]
     wait_for(
         lambda: sample(
             service, 'own_requests_total{path="/inference.GRPCInferenceService/ModelInfer"} 1.0'

@@ -399,12 +399,12 @@ def classes() -> set[str]:
 
 def places() -> dict[tuple[str, int, int], str]:
     """Return every place in the service that creates an InferenceError: file, first and last line, and the class."""
-    found, names = {}, classes()
+    sites, names = {}, classes()
     for path in (*ROOT.glob("app/**/*.py"), *ROOT.glob("grpc_service/**/*.py")):
         if str(path.relative_to(ROOT)).startswith(CLIENT_ONLY):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            made = (
+            raised = (
                 node.func
                 if isinstance(node, ast.Call)
                 else node.exc
@@ -412,11 +412,11 @@ def places() -> dict[tuple[str, int, int], str]:
                 else None
             )
             name = getattr(
-                made, "attr", getattr(made, "id", None)
+                raised, "attr", getattr(raised, "id", None)
             )  # errors.Unavailable, or Unavailable
             if name in names:
-                found[str(path), node.lineno, node.end_lineno or node.lineno] = name
-    return found
+                sites[str(path), node.lineno, node.end_lineno or node.lineno] = name
+    return sites
 
 
 def test_each_error_has_a_case(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -40,7 +40,7 @@ def test_values_of_each_kind() -> None:
         return {
             "number": number * 2,
             "octets": octets,
-            "text": [each.upper() for each in text],
+            "text": [element.upper() for element in text],
             "date": date,
         }
 

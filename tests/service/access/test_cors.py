@@ -80,8 +80,8 @@ def test_permitted_origin_reads_responses(
     service: Running, path: str, key: str, status: int
 ) -> None:
     """A page of a permitted origin can read every response, also an error, and the headers that a client needs."""
-    found, headers, _ = call(service, "POST", path, Origin=ORIGIN, x_api_key=key)
-    assert found == status
+    status_code, headers, _ = call(service, "POST", path, Origin=ORIGIN, x_api_key=key)
+    assert status_code == status
     assert (headers["Access-Control-Allow-Origin"], headers["Vary"]) == (ORIGIN, "Origin")
     assert headers["Access-Control-Expose-Headers"] == "*"
     assert "Access-Control-Allow-Credentials" not in headers

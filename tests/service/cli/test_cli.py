@@ -50,11 +50,11 @@ def test_info(running: Running) -> None:
     done = run("info", "--url", f"http://{running.http_address}")
     assert (done.exit_code, done.output.splitlines()[0]) == (0, "adder 1 is ready")
     assert re.search(r"^x +FP32 +\[-1\]$", done.output, re.MULTILINE)
-    found = json.loads(
+    description = json.loads(
         run("info", "--json", HOST="127.0.0.1", HTTP_PORT=str(running.http_port)).stdout
     )
-    assert found["ready"] is True
-    assert found["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
+    assert description["ready"] is True
+    assert description["model"]["outputs"] == [{"name": "y", "shape": [-1], "datatype": "FP32"}]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_errors_are_one_line(
 ) -> None:
     """An error is one line on standard error, and the exit status shows its kind."""
     names = {"http": running.http_address, "free": free_ports(1)[0]}
-    done = run(*(each.format(**names) for each in arguments), program="python -m app")
+    done = run(*(argument.format(**names) for argument in arguments), program="python -m app")
     assert (done.exit_code, done.stdout) == (status, "")
     assert re.fullmatch(rf"Error: .*{re.escape(line.format(**names))}.*\n", done.stderr)
 
@@ -122,17 +122,17 @@ def test_reports_invalid_settings(project: Path) -> None:
 
 def test_info_with_tls_and_api_keys(project: Path, files: dict[str, Path]) -> None:
     """The certificate of a local service may have any host name. With --url, the client verifies it."""
-    own = {
+    settings = {
         "TLS_CERT_FILE": files["cert"],
         "TLS_KEY_FILE": files["key"],
         "API_KEYS_FILE": files["keys"],
     }
 
     def is_responding(service: Running) -> bool:
-        return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **own).returncode == 0
+        return command("info", HTTP_PORT=service.http_port, API_KEY=KEY, **settings).returncode == 0
 
-    with gunicorn(project, is_ready=is_responding, WORKERS=1, **own) as service:
-        assert "401: " in command("info", HTTP_PORT=service.http_port, **own).stderr
+    with gunicorn(project, is_ready=is_responding, WORKERS=1, **settings) as service:
+        assert "401: " in command("info", HTTP_PORT=service.http_port, **settings).stderr
         url = f"https://{service.http_address}"
         for options, said in (
             (["--url", url], "local issuer"),
@@ -149,13 +149,13 @@ def test_check(project: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"^y +FP32 +\[2\] +1\.5, 2\.5$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("ok: the outputs for EXAMPLE match METADATA\n")
-    found = json.loads(
+    report = json.loads(
         command("check", "--json", "--input", "-", folder=project, stdin=json.dumps(REQUEST)).stdout
     )
-    assert found["outputs"] == [
+    assert report["outputs"] == [
         {"name": "y", "datatype": "FP32", "shape": [3], "values": ["1.5", "2.5", "3.5"]}
     ]
-    assert {"load()", "rest-json", "rest-binary", "grpc"} < found["seconds"].keys()
+    assert {"load()", "rest-json", "rest-binary", "grpc"} < report["seconds"].keys()
 
 
 def test_check_reports_text_without_a_binary_form(tmp_path: Path) -> None:

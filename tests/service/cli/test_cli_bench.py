@@ -51,17 +51,17 @@ def test_measurements(
 ) -> None:
     """The numbers of requests, the rate and the percentiles fit each other and the metrics of the service."""
     path = write_request(tmp_path / "request.json", "text")
-    found = json.loads(bench("--input", str(path), "--json", transport=transport).stdout)
-    assert found["transport"] == transport
-    assert found["requests"] > 0
-    assert found["errors"] == 0
-    assert found["rate"] == pytest.approx(found["requests"] / found["seconds"], rel=0.01)
-    assert found["client_was_the_limit"] == (found["client_busy"] > 0.9)
-    times = [found["latency_ms"][name] for name in ("p50", "p90", "p99", "p99.9", "max")]
+    report = json.loads(bench("--input", str(path), "--json", transport=transport).stdout)
+    assert report["transport"] == transport
+    assert report["requests"] > 0
+    assert report["errors"] == 0
+    assert report["rate"] == pytest.approx(report["requests"] / report["seconds"], rel=0.01)
+    assert report["client_was_the_limit"] == (report["client_busy"] > 0.9)
+    times = [report["latency_ms"][name] for name in ("p50", "p90", "p99", "p99.9", "max")]
     assert times == sorted(times)
     metrics = (service.get("/metrics") or b"").decode()
     counted = [line for line in metrics.splitlines() if line.startswith("inference_requests_total")]
-    assert sum(float(line.split()[-1]) for line in counted) > found["requests"]
+    assert sum(float(line.split()[-1]) for line in counted) > report["requests"]
 
 
 def test_table_and_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_table_and_plot(bench: Callable[..., Result], tmp_path: Path) -> None:
 
 def test_rate(bench: Callable[..., Result]) -> None:
     """--rate sends that many requests, shared by all processes and connections."""
-    found = json.loads(bench("--rate", "20", "--processes", "2", "--json").stdout)
-    assert (found["requests"], found["processes"]) == (20, 2)
+    report = json.loads(bench("--rate", "20", "--processes", "2", "--json").stdout)
+    assert (report["requests"], report["processes"]) == (20, 2)
 
 
 def test_failures(bench: Callable[..., Result], tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_errors_are_counted() -> None:
         result = CliRunner().invoke(
             main, ["bench", *QUICK, "--url", f"http://{running.http_address}", "--json"]
         )
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["requests"]) == (1, 0)
-    (kind,) = found["error_kinds"]
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["requests"]) == (1, 0)
+    (kind,) = report["error_kinds"]
     assert kind.startswith("500: ")
-    assert found["errors"] > 0
+    assert report["errors"] > 0

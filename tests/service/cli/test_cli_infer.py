@@ -40,7 +40,7 @@ def test_every_format(kind: str, transport: str, infer: Infer, tmp_path: Path) -
         transport=transport,
     )
     assert READ[kind](tmp_path / f"out.{kind}") == WANTED
-    assert {each.name for each in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
+    assert {path.name for path in tmp_path.iterdir()} == {f"in.{kind}", f"out.{kind}"}
 
 
 def test_stdin_to_stdout(infer: Infer, tmp_path: Path) -> None:
@@ -67,12 +67,12 @@ def test_keep(kind: str, infer: Infer, tmp_path: Path) -> None:
     rows = [{"id": f"00{row}", "note": 'a "b", c', **ROWS[row]} for row in range(9)]
     path = WRITE[kind](tmp_path / f"in.{kind}", rows)
     infer(path, "-o", tmp_path / f"out.{kind}", "--keep-columns", "--batch-size", 4)
-    found = READ[kind](tmp_path / f"out.{kind}")
-    assert list(found[0])[:2] == ["id", "note"]
-    assert [(row.pop("id"), row.pop("note")) for row in found] == [
+    rows_read = READ[kind](tmp_path / f"out.{kind}")
+    assert list(rows_read[0])[:2] == ["id", "note"]
+    assert [(row.pop("id"), row.pop("note")) for row in rows_read] == [
         (f"00{row}", 'a "b", c') for row in range(9)
     ]
-    assert found == WANTED[:9]
+    assert rows_read == WANTED[:9]
 
 
 @pytest.mark.parametrize("transport", ["rest-json", "grpc"])
@@ -90,7 +90,7 @@ def test_keep_rejects_a_column_named_like_an_output(infer: Infer, tmp_path: Path
         '"pair_1" is also an output'
         in infer(path, "-o", tmp_path / "out.csv", "--keep-columns", status=1).stderr
     )
-    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
 def test_missing_values(infer: Infer, tmp_path: Path) -> None:

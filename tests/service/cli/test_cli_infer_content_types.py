@@ -60,7 +60,7 @@ def gapped(address: Callable[[Any], Any]) -> Any:
 
     def predict(_: Any, text: list[str], when: list[datetime], file: list[bytes]) -> dict[str, Any]:
         assert "" not in text
-        assert all(isinstance(each, datetime | None) for each in when)
+        assert all(isinstance(moment, datetime | None) for moment in when)
         return {"text": text, "when": when, "file": file}
 
     module = models.model(tensors, tensors, predict)
@@ -124,7 +124,7 @@ def test_files(
     """C12: files reach predict() unchanged on every transport. Only JSON needs a content type."""
 
     def predict(_: Any, image: list[bytes]) -> list[str]:
-        return [repr(each) for each in image]
+        return [repr(content) for content in image]
 
     inputs = [MetadataTensor("image", "BYTES", [-1], content_type)]
     at = address(models.model(inputs, [MetadataTensor("text", "BYTES", [-1], "str")], predict))

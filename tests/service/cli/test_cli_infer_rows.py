@@ -81,7 +81,7 @@ def test_rejects_invalid_options(infer: Infer, tmp_path: Path) -> None:
         [path, "-o", path],
     ):
         infer(*words, status=2)
-    assert [each.name for each in tmp_path.iterdir()] == ["in.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
     assert "unknown format" in infer(tmp_path / "none.xyz", status=1).stderr
     assert "No such file" in infer(tmp_path / "none.csv", status=1).stderr
     error = infer(path, "-o", "/dev/full", "--output-format", "csv", status=1).stderr
@@ -96,11 +96,11 @@ def test_failed_rows(kind: str, infer: Infer, tmp_path: Path) -> None:
     rows = [{**row, "text": "a fault"} if index == 11 else row for index, row in enumerate(ROWS)]
     path, out = WRITE[kind](tmp_path / f"in.{kind}", rows), tmp_path / f"out.{kind}"
     result = infer(path, "-o", out, "--batch-size", 5, "--skip-failed", "--json", status=1)
-    found = json.loads(result.stdout)
-    assert found["faults"] == [
+    report = json.loads(result.stdout)
+    assert report["faults"] == [
         {"first": 11, "last": 15, "error": "400: Invalid text. Expected text without a fault."}
     ]
-    assert (found["rows"], found["failed"], found["failed_rows"]) == (
+    assert (report["rows"], report["failed"], report["failed_rows"]) == (
         45,
         5,
         str(tmp_path / f"out.failed.{kind}"),
@@ -301,7 +301,7 @@ def test_files_for_a_bytes_input(infer: Infer, tmp_path: Path) -> None:
 def test_outputs_of_text(values: Running, infer: Infer, tmp_path: Path) -> None:
     """Missing text, JSON, bytes and Infinity are written unchanged, or rejected if the format cannot represent them."""
     path = write_jsonl(
-        tmp_path / "in.jsonl", [{"text": each} for each in ("gap", '{"a":[1,"ü"]}', "007")]
+        tmp_path / "in.jsonl", [{"text": text} for text in ("gap", '{"a":[1,"ü"]}', "007")]
     )
     lines = infer(
         path, "--output-format", "jsonl", transport="rest-json", at=values

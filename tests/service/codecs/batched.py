@@ -27,4 +27,4 @@ def infer_in_one_batch(
         return client.infer(**arguments)
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(lambda each: send(**each), calls))
+        return list(pool.map(lambda arguments: send(**arguments), calls))

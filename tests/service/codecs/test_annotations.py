@@ -126,7 +126,9 @@ def test_equivalent_annotations_work_alike(serve, form: str, annotation: Any, li
     )
 
 
-@pytest.mark.parametrize("annotation", [np.ndarray | None, *(each | None for each in LISTS)])
+@pytest.mark.parametrize(
+    "annotation", [np.ndarray | None, *(annotation | None for annotation in LISTS)]
+)
 def test_absent_optional_inputs_are_none(serve, form: str, annotation: Any) -> None:
     """R15, C2: an input annotated `X | None = None` is None if it is absent, and an X if it is present."""
     service = serve(describing_model(annotation, default=None))

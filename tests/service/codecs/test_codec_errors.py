@@ -52,7 +52,11 @@ UNDECODABLE: dict[tuple[Any, str], list[Any]] = {
 
 @pytest.mark.parametrize(
     ("codec", "text", "element"),
-    [(codec, text, each) for (codec, text), elements in UNDECODABLE.items() for each in elements],
+    [
+        (codec, text, element)
+        for (codec, text), elements in UNDECODABLE.items()
+        for element in elements
+    ],
     ids=lambda value: str(value)[:60],
 )
 def test_rejects_elements_that_do_not_match_the_codec(codec: Any, text: str, element: Any) -> None:

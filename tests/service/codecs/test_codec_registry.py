@@ -47,7 +47,7 @@ def test_find_codec_rejects_unknown_content_types(named: Any) -> None:
 
 def test_finds_built_in_codecs() -> None:
     """C3: each built-in codec is found by its content type, at its level."""
-    assert [find_input_codec(each.ContentType) for each in INPUT_CODECS] == INPUT_CODECS
+    assert [find_input_codec(codec.ContentType) for codec in INPUT_CODECS] == INPUT_CODECS
     for name, codec in {
         "np": NumpyRequestCodec,
         "str": StringRequestCodec,
@@ -143,7 +143,7 @@ def test_registers_request_codecs(registries: None) -> None:
 
         @classmethod
         def decode_request(cls, request: InferenceRequest) -> float:
-            return sum(float(each.data.sum()) for each in request.inputs)
+            return sum(float(tensor.data.sum()) for tensor in request.inputs)
 
     class Instance(Sum):
         ContentType = "instance"

@@ -150,8 +150,10 @@ def test_decodes_inputs_and_outputs(codec: Any, data: Any, expected: list) -> No
         codec.decode_output(ResponseOutput("x", "BYTES", data=data)),
     ):
         assert decoded == expected
-        assert [type(each) for each in decoded] == [type(each) for each in expected]
-        assert [offset_of(each) for each in decoded] == [offset_of(each) for each in expected]
+        assert [type(element) for element in decoded] == [type(element) for element in expected]
+        assert [offset_of(element) for element in decoded] == [
+            offset_of(element) for element in expected
+        ]
 
 
 def offset_of(value: Any) -> timedelta | None:
@@ -231,7 +233,7 @@ def test_np_and_str_request_codecs_encode_one_tensor(codec: Any, inner: Any) -> 
     payload = np.array([1, 2]) if codec is NumpyRequestCodec else ["a", "b"]
     request = codec.encode_request(payload)
     assert isinstance(request, InferenceRequest)
-    assert [each.name for each in request.inputs] == ["input-1"]
+    assert [tensor.name for tensor in request.inputs] == ["input-1"]
     assert request.inputs[0].parameters == request.parameters == {"content_type": inner.ContentType}
     assert request.inputs[0].shape == [2, 1]
     response = codec.encode_response("m", payload)
@@ -242,7 +244,7 @@ def test_np_and_str_request_codecs_encode_one_tensor(codec: Any, inner: Any) -> 
         codec.encode_response(model_name="m", payload=payload, model_version="3").model_version
         == "3"
     )
-    assert [each.name for each in response.outputs] == ["output-1"]
+    assert [tensor.name for tensor in response.outputs] == ["output-1"]
     assert (
         response.outputs[0].parameters == response.parameters == {"content_type": inner.ContentType}
     )

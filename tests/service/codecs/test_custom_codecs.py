@@ -154,7 +154,7 @@ def sums_model() -> Any:
 
         @classmethod
         def decode_request(cls, request: InferenceRequest) -> Total:
-            return Total(sum(float(each.data.sum()) for each in request.inputs))
+            return Total(sum(float(tensor.data.sum()) for tensor in request.inputs))
 
         @classmethod
         def encode_response(

@@ -115,7 +115,7 @@ def test_column_dtype_does_not_depend_on_the_values(
         assert response.is_success, response.text
     first, second = seen
     assert second.dtype == first.dtype
-    assert [GAP if pd.isna(each) else each for each in second] == expected
+    assert [GAP if pd.isna(value) else value for value in second] == expected
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_batches_mix_all_forms(serve) -> None:
     ]
     responses = infer_in_one_batch(serve, module, sent)
     assert calls == [[None] * 4]
-    assert [each.outputs["y"][2] for each in responses] == [[None], [b""], [b""], [b""]]
+    assert [response.outputs["y"][2] for response in responses] == [[None], [b""], [b""], [b""]]
 
 
 OUTPUTS = [
@@ -223,9 +223,9 @@ def test_example_can_have_gaps(serve, form: str) -> None:
 def test_metadata_shows_missing_values(serve) -> None:
     """C13, R6: the model metadata shows the missing value in the parameters of the tensor."""
     module = models.model([gapped()], [gapped("datetime", "NA", "y")], lambda _, x: x)
-    found = serve(module).client.get("/v2/models/test").json
-    assert found["inputs"][0]["parameters"] == {"content_type": "str", "missing": ""}
-    assert found["outputs"][0]["parameters"] == {"content_type": "datetime", "missing": "NA"}
+    metadata = serve(module).client.get("/v2/models/test").json
+    assert metadata["inputs"][0]["parameters"] == {"content_type": "str", "missing": ""}
+    assert metadata["outputs"][0]["parameters"] == {"content_type": "datetime", "missing": "NA"}
 
 
 def test_codecs_of_clients() -> None:

@@ -68,7 +68,7 @@ def test_returned_response_keeps_its_parameters(serve, form: str) -> None:
         .infer([], request_id="7")
     )
     kept = {
-        name: each for name, each in response.parameters.items() if name != "binary_data_output"
+        name: value for name, value in response.parameters.items() if name != "binary_data_output"
     }
     assert kept == {"seconds": 0.5, "cached": True, "k": 3, "content_type": "str"}
     assert response.content_types == {"y": "str"}

@@ -41,7 +41,7 @@ def test_pd_decodes_columns_by_content_type(sent: RequestInput, expected: list) 
 def test_pd_cells_hold_the_remaining_dimensions() -> None:
     """C6: a column has shape[0] rows, and each cell holds an array of the remaining dimensions."""
     decoded = column(RequestInput("a", "INT8", data=[[1, 2], [3, 4]]))
-    assert [each.tolist() for each in decoded] == [[1, 2], [3, 4]]
+    assert [array.tolist() for array in decoded] == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,8 @@ def test_pd_encodes_columns_in_order() -> None:
     sent = PandasCodec.encode_request(payload)
     response = PandasCodec.encode_response("m", payload, "2")
     assert (
-        [each.name for each in sent.inputs]
-        == [each.name for each in response.outputs]
+        [tensor.name for tensor in sent.inputs]
+        == [tensor.name for tensor in response.outputs]
         == ["b c", "a"]
     )
     assert sent.parameters == response.parameters == {"content_type": "pd"}

@@ -26,7 +26,7 @@ RAW = MetadataTensor("y", "BYTES", [-1], content_type="bytes")
 
 def in_form(form: str, files: list[bytes] = FILES) -> list[Any]:
     """Return the elements that a client of this form sends or receives."""
-    return [b64encode(each) for each in files] if form == "rest json" else files
+    return [b64encode(content) for content in files] if form == "rest json" else files
 
 
 def echo(annotation: Any = list[bytes], content_type: str | None = "bytes") -> Any:
@@ -87,7 +87,7 @@ def test_predict_receives_bytes(
 
 def test_base64_keeps_its_meaning(serve, form: str) -> None:
     """C12: a client that names `base64` sends base64 text in every form, also if METADATA declares `bytes`."""
-    sent = ("x", "BYTES", [4], [b64encode(each) for each in FILES])
+    sent = ("x", "BYTES", [4], [b64encode(content) for content in FILES])
     for metadata in "bytes", "base64":
         service = serve(describing_model(list[bytes], declared(metadata)))
         assert (
@@ -106,7 +106,7 @@ def test_base64_keeps_its_meaning(serve, form: str) -> None:
         (FILES,),
         InferenceResponse([BytesCodec.encode_output("y", FILES)]),
         InferenceResponse(
-            [ResponseOutput("y", "BYTES", data=[b64encode(each).decode() for each in FILES])]
+            [ResponseOutput("y", "BYTES", data=[b64encode(content).decode() for content in FILES])]
         ),
         np.array(FILES, object).reshape(2, 2),
     ],
@@ -136,15 +136,15 @@ def test_batches_mix_all_forms(serve, metadata: str | None) -> None:
     sent = [
         {
             "form": form,
-            "inputs": [("x", "BYTES", [1], in_form(form, [each]))],
+            "inputs": [("x", "BYTES", [1], in_form(form, [content]))],
             "content_types": content_types,
         }
-        for form, each in zip(ALL_FORMS, FILES, strict=True)
+        for form, content in zip(ALL_FORMS, FILES, strict=True)
     ]
     responses = infer_in_one_batch(serve, module, sent)
     assert calls == [4]
-    assert [each.outputs["y"][2] for each in responses] == [
-        in_form(form, [each]) for form, each in zip(ALL_FORMS, FILES, strict=True)
+    assert [response.outputs["y"][2] for response in responses] == [
+        in_form(form, [content]) for form, content in zip(ALL_FORMS, FILES, strict=True)
     ]
 
 
@@ -174,7 +174,7 @@ def test_error_for_raw_bytes_as_base64_names_bytes(serve, bits: str) -> None:
 def test_messages_of_clients(serve) -> None:
     """C4, C12: a request has base64 text in JSON, and each codec of a client decodes the response of the service."""
     request = InferenceRequest([BytesCodec.encode_input("x", FILES)])
-    texts = [each.decode() for each in in_form("rest json")]
+    texts = [content.decode() for content in in_form("rest json")]
     assert json.loads(request.to_json())["inputs"][0]["data"] == texts
     client = serve(echo()).client
     for body, headers in (request.to_http(), request.to_http(binary=False)):
@@ -187,7 +187,7 @@ def test_messages_of_clients(serve) -> None:
 
 def test_base64_text_in_a_tensor_is_sent_as_bytes() -> None:
     """C12: str elements of a tensor with content type `bytes` are base64 text, also if the tensor is sent in binary."""
-    texts = [each.decode() for each in in_form("rest json")]
+    texts = [content.decode() for content in in_form("rest json")]
     request = InferenceRequest(
         [RequestInput("x", "BYTES", data=texts, parameters={"content_type": "bytes"})]
     )
@@ -201,7 +201,7 @@ def test_base64_text_in_a_tensor_is_sent_as_bytes() -> None:
 
 def test_example_is_in_json_form(serve) -> None:
     """C12: bytes in EXAMPLE are base64 text in the example request. EXAMPLE can also contain base64 text."""
-    for files in (FILES, [each.decode() for each in in_form("rest json")]):
+    for files in (FILES, [content.decode() for content in in_form("rest json")]):
         module = echo()
         module.EXAMPLE = {"x": files}
         del module.warm_up
@@ -209,4 +209,4 @@ def test_example_is_in_json_form(serve) -> None:
         service.core.model.load()
         service.core.model.warm_up()
         (tensor,) = service.core.info.example()["inputs"]
-        assert tensor["data"] == [each.decode() for each in in_form("rest json")]
+        assert tensor["data"] == [content.decode() for content in in_form("rest json")]

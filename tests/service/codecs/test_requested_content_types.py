@@ -23,7 +23,7 @@ OCTETS = [b"a", "é".encode()]
 
 
 @pytest.mark.parametrize(
-    ("metadata", "value", "asked", "expected"),
+    ("metadata", "value", "requested", "expected"),
     [
         (None, TEXT, "str", OCTETS),
         (None, TEXT, "base64", [b"YQ==", b"w6k="]),
@@ -49,14 +49,14 @@ OCTETS = [b"a", "é".encode()]
     ],
 )
 def test_requested_content_type_selects_the_codec(
-    serve, form: str, metadata: str | None, value: Any, asked: str, expected: list[bytes]
+    serve, form: str, metadata: str | None, value: Any, requested: str, expected: list[bytes]
 ) -> None:
     """C11: the content type of a requested output selects the codec that encodes it, and the response names it."""
     service = serve(returning(value, MetadataTensor("y", "BYTES", [-1], metadata)))
-    response = service.forms[form].infer([], outputs=["y"], content_types={"y": asked})
+    response = service.forms[form].infer([], outputs=["y"], content_types={"y": requested})
     assert response.is_success, response.text
     assert response.outputs == {"y": ("BYTES", [len(expected)], expected)}
-    assert response.content_types == {"y": asked}
+    assert response.content_types == {"y": requested}
     if metadata is not None:
         assert service.forms[form].infer([], outputs=["y"]).content_types == {"y": metadata}
 
@@ -71,7 +71,7 @@ def test_raw_bytes_in_json(serve, form: str) -> None:
 @pytest.mark.parametrize("shape", [[], [-1, 2], [2, 1]])
 def test_shape_is_kept(serve, form: str, shape: list[int]) -> None:
     """C11: an output keeps its shape in another content type."""
-    value = np.full([2 if each < 0 else each for each in shape], "a", object)
+    value = np.full([2 if size < 0 else size for size in shape], "a", object)
     service = serve(returning({"y": value}, MetadataTensor("y", "BYTES", shape, "str")))
     response = service.forms[form].infer([], outputs=["y"], content_types={"y": "base64"})
     assert response.outputs == {"y": ("BYTES", list(value.shape), [b"YQ=="] * value.size)}
@@ -107,7 +107,7 @@ class Broken(InputCodec):
 
 
 @pytest.mark.parametrize(
-    ("metadata", "value", "asked", "reason"),
+    ("metadata", "value", "requested", "reason"),
     [
         ("str", TEXT, "datetime", ': invalid data. Expected a datetime in ISO 8601, got "a".'),
         ("str", TEXT, "wide", ": invalid shape. Expected [-1], got [1,2]."),
@@ -128,13 +128,19 @@ class Broken(InputCodec):
     ],
 )
 def test_rejects_content_types_that_do_not_fit_the_value(
-    serve, form: str, registries: None, metadata: str | None, value: Any, asked: str, reason: str
+    serve,
+    form: str,
+    registries: None,
+    metadata: str | None,
+    value: Any,
+    requested: str,
+    reason: str,
 ) -> None:
     """C11: a content type that cannot encode the output is an error of the client."""
     register_input_codec(Wide)
     register_input_codec(Broken)
     service = serve(returning({"y": value}, MetadataTensor("y", "BYTES", [-1], metadata)))
-    response = service.forms[form].infer([], outputs=["y"], content_types={"y": asked})
+    response = service.forms[form].infer([], outputs=["y"], content_types={"y": requested})
     assert response.kind == "INVALID_ARGUMENT", response
     assert response.text.startswith(f'Output "y": requested content type does not fit{reason}')
 
@@ -162,11 +168,11 @@ def test_rejects_content_types_for_another_datatype(serve, form: str, named: str
     )
 
 
-@pytest.mark.parametrize("asked", [5, True, 1.5])
-def test_rejects_content_types_that_are_not_strings(serve, asked: Any) -> None:
+@pytest.mark.parametrize("requested", [5, True, 1.5])
+def test_rejects_content_types_that_are_not_strings(serve, requested: Any) -> None:
     """C11: a content type that is not a string is rejected."""
     service = serve(returning(["a"], MetadataTensor("y", "BYTES", [-1], "str")))
-    outputs = [{"name": "y", "parameters": {"content_type": asked}}]
+    outputs = [{"name": "y", "parameters": {"content_type": requested}}]
     text = error_message(service.rest.post({"inputs": [], "outputs": outputs}), 400)
     assert text.startswith('Output "y": invalid content_type. Expected one of base64, bytes, ')
 
@@ -204,7 +210,12 @@ def test_misfit_does_not_affect_other_requests_of_a_batch(serve) -> None:
     calls: list[int] = []
     responses = infer_in_one_batch(serve, dates(calls), sent)
     assert calls[0] == 4
-    assert [each.kind for each in responses] == ["ok", "INVALID_ARGUMENT", "ok", "INVALID_ARGUMENT"]
+    assert [response.kind for response in responses] == [
+        "ok",
+        "INVALID_ARGUMENT",
+        "ok",
+        "INVALID_ARGUMENT",
+    ]
     assert responses[1].text == (
         'Output "y": requested content type does not fit: invalid data. Expected a datetime in ISO 8601, got "soon".'
     )

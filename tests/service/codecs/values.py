@@ -36,7 +36,7 @@ def frame(values: Any, dtype: Any = None) -> pd.DataFrame:
 
 def listed(series: pd.Series) -> list:
     """Return the values of a column, with None for every missing value."""
-    return [None if gap else each for each, gap in zip(series, series.isna(), strict=True)]
+    return [None if gap else value for value, gap in zip(series, series.isna(), strict=True)]
 
 
 def encoded(payload: pd.DataFrame) -> RequestInput:

@@ -194,15 +194,15 @@ def test_finds_model_files(tmp_path: Path) -> None:
 def test_settings_of_application_reach_the_model(tmp_path: Path) -> None:
     """model_file() and read_settings() in predict.py use the settings that create_app() got."""
     (tmp_path / "term.txt").write_text("1.5")
-    found: list[Path] = []
+    paths: list[Path] = []
 
     def load() -> None:
-        found.append(model_file("term.txt"))
-        found.append(api.read_settings().model_dir)
+        paths.append(model_file("term.txt"))
+        paths.append(api.read_settings().model_dir)
 
     module = models.model([], [MetadataTensor("y", "FP32", [-1])], lambda model: [1.0], load)
     create_app(Settings(model_dir=tmp_path), module)
-    assert found == [tmp_path / "term.txt", tmp_path]
+    assert paths == [tmp_path / "term.txt", tmp_path]
 
 
 def test_settings_of_serve_reach_the_model(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_rejected_calls_leave_no_garbage(service) -> None:
         for _ in range(50):
             assert code_of(service.grpc.call, "ModelReady", name="other")[0] == "NOT_FOUND"
         wait_for(
-            lambda: sum(isinstance(each, _server._RPCState) for each in gc.get_objects()) <= 10
+            lambda: sum(isinstance(value, _server._RPCState) for value in gc.get_objects()) <= 10
         )
     finally:
         gc.enable()

@@ -47,15 +47,15 @@ def test_watch_reports_changes(serve) -> None:
         stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=180)
         for name in ("", "inference.GRPCInferenceService", "iris")
     ]
-    assert [next(each).status for each in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
+    assert [next(watch).status for watch in watches] == [SERVING, SERVING, SERVICE_UNKNOWN]
     stub.Watch(health_pb2.HealthCheckRequest()).cancel()
     service.server.report_ready(False)
-    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+    assert [next(watch).status for watch in watches[:2]] == [NOT_SERVING] * 2
     service.server.report_ready(True)
-    assert [next(each).status for each in watches[:2]] == [SERVING] * 2
+    assert [next(watch).status for watch in watches[:2]] == [SERVING] * 2
     service.server.report_stopping()
     service.server.report_ready(True)  # has no effect after report_stopping()
-    assert [next(each).status for each in watches[:2]] == [NOT_SERVING] * 2
+    assert [next(watch).status for watch in watches[:2]] == [NOT_SERVING] * 2
 
 
 def test_concurrent_watches_do_not_block_calls(serve) -> None:
@@ -74,16 +74,16 @@ def test_concurrent_watches_do_not_block_calls(serve) -> None:
 def test_reflection_describes_all_messages(service) -> None:
     """G7: a client without the proto file can build and parse all messages by reflection."""
     pool = DescriptorPool(ProtoReflectionDescriptorDatabase(service.channel))
-    found = pool.FindServiceByName("inference.GRPCInferenceService")
-    assert [method.name for method in found.methods] == CALLS
+    descriptor = pool.FindServiceByName("inference.GRPCInferenceService")
+    assert [method.name for method in descriptor.methods] == CALLS
     for name in ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"):
         assert pool.FindServiceByName(name).methods
-    infer = found.methods_by_name["ModelInfer"]
+    infer = descriptor.methods_by_name["ModelInfer"]
     request_message = GetMessageClass(infer.input_type)(model_name="test")
     request_message.inputs.add(
         name="a", datatype="FP32", shape=[1, 2]
     ).contents.fp32_contents.extend([1, 2])
-    call = service.channel.unary_unary(f"/{found.full_name}/{infer.name}")
+    call = service.channel.unary_unary(f"/{descriptor.full_name}/{infer.name}")
     response = GetMessageClass(infer.output_type).FromString(
         call(request_message.SerializeToString(), timeout=30)
     )
@@ -97,6 +97,6 @@ def test_reflection_of_unknown_symbol(service) -> None:
         reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
         for symbol in ("inference.Nothing", "inference.ModelInferRequest")
     ]
-    missing, found = stub.ServerReflectionInfo(iter(asks), timeout=30)
+    missing, known = stub.ServerReflectionInfo(iter(asks), timeout=30)
     assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
-    assert found.file_descriptor_response.file_descriptor_proto
+    assert known.file_descriptor_response.file_descriptor_proto

@@ -20,6 +20,6 @@ def queued_requests(serve: Callable[..., Service]) -> Iterator[Callable[..., Que
         return created[-1]
 
     yield gather
-    for each in created:
-        each.model.go.set()
-        each.pool.shutdown()
+    for queue in created:
+        queue.model.go.set()
+        queue.pool.shutdown()

@@ -113,7 +113,7 @@ def test_expired_request_is_not_rerun(
     expiring = waiting.send(form, [5, 5, 5], parameters={"timeout": 3 * MICROSECONDS})
     waiting.model.until = monotonic() + 3
     assert waiting.calls() == [6, 1, 2]
-    assert [each.result().kind for each in (bad, expiring)] == ["INTERNAL", "DEADLINE_EXCEEDED"]
+    assert [call.result().kind for call in (bad, expiring)] == ["INTERNAL", "DEADLINE_EXCEEDED"]
     assert values(good) == [2, 2]
 
 
@@ -179,12 +179,12 @@ def test_responses_are_correct_under_load(serve: Callable[..., Service]) -> None
 
     def check_request(index: int) -> bool:
         count, is_whole = index % 5 + 1, index % 3 > 0
-        b = "b", "BYTES", [count], [b"%d" % (index + each) for each in range(count)]
+        b = "b", "BYTES", [count], [b"%d" % (index + row) for row in range(count)]
         c = (
             "c",
             "FP32",
             [count, 2],
-            [index + each for each in range(2 * count)] if is_whole else [1] * 2 * count,
+            [index + row for row in range(2 * count)] if is_whole else [1] * 2 * count,
         )
         response = service.forms[FORMS[2 + index % 2]].infer([b, c] if is_whole else [b])
         return all(

@@ -174,9 +174,11 @@ def test_batch_has_one_context_per_request(serve: Callable[..., Service]) -> Non
     calls: list[list[int]] = []
 
     def predict(_: Any, x: np.ndarray, contexts: list[RequestContext]) -> np.ndarray:
-        calls.append(sorted(each.rows for each in contexts))
-        for each in contexts:
-            each.response_headers["x-rows"] = each.response_parameters["rows"] = str(each.rows)
+        calls.append(sorted(context.rows for context in contexts))
+        for context in contexts:
+            context.response_headers["x-rows"] = context.response_parameters["rows"] = str(
+                context.rows
+            )
         return x * 2
 
     service = served(serve, predict, max_batch_size=10, max_batch_delay_ms=20_000)
@@ -185,11 +187,11 @@ def test_batch_has_one_context_per_request(serve: Callable[..., Service]) -> Non
             pool.map(lambda form, count: send(service, form, count), FORMS, [1, 2, 3, 4])
         )
     assert calls == [[1, 2, 3, 4]]
-    found = [
-        (len(each.outputs["y"][2]), headers["x-rows"], each.parameters["rows"])
-        for each, headers in results
+    row_counts = [
+        (len(response.outputs["y"][2]), headers["x-rows"], response.parameters["rows"])
+        for response, headers in results
     ]
-    assert found == [(count, str(count), str(count)) for count in (1, 2, 3, 4)]
+    assert row_counts == [(count, str(count), str(count)) for count in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -197,7 +199,7 @@ def test_list_of_contexts_without_batching(serve: Callable[..., Service], form: 
     """Without batching, the list contains one context with the rows of the request."""
 
     def predict(_: Any, x: np.ndarray, contexts: list[RequestContext]) -> np.ndarray:
-        return x + [each.rows for each in contexts]
+        return x + [context.rows for context in contexts]
 
     response, _ = send(served(serve, predict), form)
     assert response.outputs["y"][2] == [3, 3]

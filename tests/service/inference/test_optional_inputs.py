@@ -26,7 +26,7 @@ def names_of_frame(_: Any, inputs: pd.DataFrame) -> Any:
 
 
 def names_of_request(_: Any, inputs: InferenceRequest) -> Any:
-    return {"names": [each.name for each in inputs.inputs]}
+    return {"names": [tensor.name for tensor in inputs.inputs]}
 
 
 @pytest.mark.parametrize("predict", [names_of_dict, names_of_frame, names_of_request])

@@ -34,10 +34,10 @@ def statistics(service: Service, path: str = STATS) -> Stats:
 
 def counts(stats: Stats) -> dict[str, int]:
     """Return the counts, and the number of calls of predict() by batch size."""
-    found = {name: stats["inference_stats"][name]["count"] for name in ("success", "fail")}
-    found |= {"inferences": stats["inference_count"], "executions": stats["execution_count"]}
-    return found | {
-        str(each["batch_size"]): each["compute_infer"]["count"] for each in stats["batch_stats"]
+    totals = {name: stats["inference_stats"][name]["count"] for name in ("success", "fail")}
+    totals |= {"inferences": stats["inference_count"], "executions": stats["execution_count"]}
+    return totals | {
+        str(batch["batch_size"]): batch["compute_infer"]["count"] for batch in stats["batch_stats"]
     }
 
 
@@ -83,9 +83,9 @@ def test_successful_requests(service: Service) -> None:
     steps = [
         durations[name] for name in ("queue", "compute_input", "compute_infer", "compute_output")
     ]
-    assert {each["count"] for each in steps} == {4}
-    assert all(each["ns"] > 0 for each in steps)
-    assert durations["success"]["ns"] == sum(each["ns"] for each in steps)
+    assert {step["count"] for step in steps} == {4}
+    assert all(step["ns"] > 0 for step in steps)
+    assert durations["success"]["ns"] == sum(step["ns"] for step in steps)
     assert (
         durations["cache_hit"]
         == durations["cache_miss"]
@@ -95,7 +95,7 @@ def test_successful_requests(service: Service) -> None:
     (batch,) = stats["batch_stats"]
     assert {
         name: durations[name] for name in ("compute_input", "compute_infer", "compute_output")
-    } == {name: each for name, each in batch.items() if name != "batch_size"}
+    } == {name: step for name, step in batch.items() if name != "batch_size"}
     assert abs(stats["last_inference"] - 1000 * time.time()) < MINUTE_MS
 
 
@@ -223,9 +223,9 @@ def test_large_batches(serve) -> None:
     service = serve(models.echo("FP32", [-1]), max_batch_size=2)
     for rows in (0, 1, 1023, 1024, 3000):
         assert service.grpc.infer([("x", "FP32", [rows], [1.0] * rows)]).is_success
-    found = counts(statistics(service))
+    totals = counts(statistics(service))
     sizes = {"1": 2, "1023": 1, "1024": 2}
-    assert found == {"success": 5, "fail": 0, "inferences": 5049, "executions": 5, **sizes}
+    assert totals == {"success": 5, "fail": 0, "inferences": 5049, "executions": 5, **sizes}
 
 
 def test_later_requests_are_not_included(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

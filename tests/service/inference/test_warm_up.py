@@ -31,7 +31,7 @@ class RecordingModel:
         vars(self.module).update(members)
 
     def predict(self, _: Any, request: InferenceRequest) -> np.ndarray:
-        self.seen.append({each.name: each.data for each in request.inputs})
+        self.seen.append({tensor.name: tensor.data for tensor in request.inputs})
         return np.zeros(1, "f4")
 
 
@@ -119,8 +119,8 @@ def test_rejects_examples_with_datetime_objects(serve) -> None:
 
 def test_import_error_without_a_module_name() -> None:
     """If predict.py has not run, the error message suggests the Python of the service, in which all packages are."""
-    found = describe_error(ModuleNotFoundError("no GPU here"))
-    assert found == "ModuleNotFoundError: no GPU here. Use .venv/bin/python, after make serve"
+    description = describe_error(ModuleNotFoundError("no GPU here"))
+    assert description == "ModuleNotFoundError: no GPU here. Use .venv/bin/python, after make serve"
 
 
 def test_custom_warm_up_replaces_ones(serve) -> None:

@@ -100,7 +100,7 @@ MISSING = {
 }
 
 for module, starts in MISSING.items():
-    for name in [each for each in vars(__import__(module)) if each.startswith(starts)]:
+    for name in [name for name in vars(__import__(module)) if name.startswith(starts)]:
         delattr(sys.modules[module], name)
 
 

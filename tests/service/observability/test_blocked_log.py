@@ -54,7 +54,7 @@ def test_blocked_log_does_not_block_the_service(kind: str) -> None:
         finally:
             process.kill()
         lines = parse(reader.readall().decode(), "json")
-    assert 0 < sum(each["logger"] == "app.requests" for each in lines) < 1000
+    assert 0 < sum(line["logger"] == "app.requests" for line in lines) < 1000
 
 
 MANY = """
@@ -95,14 +95,14 @@ def read_log(kind: str, code: str, is_late: bool) -> list[str]:
 
 
 def messages_of(lines: list[str]) -> list[str]:
-    return [each["message"] for each in parse("\n".join([*lines, ""]), "json")]
+    return [line["message"] for line in parse("\n".join([*lines, ""]), "json")]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 def test_drops_lines_without_a_reader(kind: str) -> None:
     """Logging does not wait for a reader: lines that the queue has no room for are dropped, counted and reported."""
     messages = messages_of(read_log(kind, MANY % 20_000, is_late=True))
-    dropped = [int(each.split()[1]) for each in messages if each.startswith("Dropped ")]
+    dropped = [int(message.split()[1]) for message in messages if message.startswith("Dropped ")]
     assert sum(dropped) > 0
     assert sum(dropped) + len(messages) - len(dropped) == 20_000
 

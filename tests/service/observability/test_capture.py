@@ -42,15 +42,15 @@ def send(service: Running, values: list[float], *texts: str | bytes, binary: boo
 
 def lines(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the captured requests by their ids."""
-    found = [
+    captured = [
         json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()
     ]
-    assert len(found) == len({each["id"] for each in found})
-    return {each["id"]: each for each in found}
+    assert len(captured) == len({line["id"] for line in captured})
+    return {line["id"]: line for line in captured}
 
 
 def data_of(tensors: list[dict[str, Any]]) -> dict[str, Any]:
-    return {each["name"]: each.get("data") for each in tensors}
+    return {tensor["name"]: tensor.get("data") for tensor in tensors}
 
 
 def test_captures_every_form(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_captures_every_form(tmp_path: Path) -> None:
         assert post(service, b"{", {})[0] == 400
     (path,) = tmp_path.iterdir()
     assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (f"requests-{pid}.jsonl", 0o600)
-    found = lines(tmp_path)
-    by_number = {line["request"]["inputs"][0]["data"][0]: line for line in found.values()}
+    captured = lines(tmp_path)
+    by_number = {line["request"]["inputs"][0]["data"][0]: line for line in captured.values()}
     assert sorted(by_number) == [-9, 1, 2, 3, 4, 5, 6, 7, 8]
     for number, texts in {
         1: ["é", ""],
@@ -98,14 +98,14 @@ def test_captures_every_form(tmp_path: Path) -> None:
         )
         assert (line["model_name"], line["model_version"], line["error"]) == ("test", "1", None)
         assert {*line["stage_seconds"]} == {"decode", "queue", "predict", "encode"}
-    assert data_of(found["raw"]["request"]["inputs"]) == {"x": [5, 0]}
+    assert data_of(captured["raw"]["request"]["inputs"]) == {"x": [5, 0]}
     sent, returned = (by_number[6][name] for name in ("request", "response"))
     assert InferenceRequest(**sent).inputs[1].wire_data(is_binary=True).tolist() == [FILE, b""]
     assert InferenceResponse(**returned).outputs[1].wire_data(is_binary=True).tolist() == [
         FILE,
         b"",
     ]
-    failed = found["-9"]
+    failed = captured["-9"]
     assert (failed["status"], failed["response"], failed["error"]) == (
         "500",
         None,
@@ -121,7 +121,7 @@ def test_captures_standalone_grpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for _ in range(3):
             features = ("features", "FP32", [1, 4], [5.0, 3.0, 1.0, 0.0])
             assert client.infer([features], model="iris").is_success
-    assert [each["response"]["outputs"][0]["data"] for each in lines(tmp_path).values()] == [
+    assert [line["response"]["outputs"][0]["data"] for line in lines(tmp_path).values()] == [
         ["setosa"]
     ] * 3
 
@@ -150,7 +150,7 @@ def test_rotation_redaction_and_failures(tmp_path: Path) -> None:
 
         wait_for(has_last_request)
         sizes = {path.name.partition(".")[2]: path.stat().st_size for path in (folder).iterdir()}
-        found = lines(folder)
+        captured = lines(folder)
         for _ in range(2):
             assert send(service, [*range(500)]) == 200
         settled(service, DROPPED, 2, reason="write_failed")
@@ -160,20 +160,20 @@ def test_rotation_redaction_and_failures(tmp_path: Path) -> None:
         settled(service, DROPPED, 4, reason="write_failed")
     assert sizes.keys() == {"jsonl", "jsonl.1"}
     assert max(sizes.values()) <= 2000
-    assert sorted(map(int, found)) == [*range(20)][-len(found) :]
+    assert sorted(map(int, captured)) == [*range(20)][-len(captured) :]
     assert all(
         data_of(line["request"]["inputs"]) == {"x": [int(name)], "text": None}
-        for name, line in found.items()
+        for name, line in captured.items()
     )
     assert [
-        each["data"]
-        for line in found.values()
-        for each in line["response"]["outputs"]
-        if "data" in each
+        tensor["data"]
+        for line in captured.values()
+        for tensor in line["response"]["outputs"]
+        if "data" in tensor
     ]
-    assert "secret" not in str(found)
+    assert "secret" not in str(captured)
     warnings = [line for line in service.last_words.splitlines() if "Cannot capture" in line]
-    assert ["longer than CAPTURE_MAX_BYTES" in each for each in warnings] == [True, False]
+    assert ["longer than CAPTURE_MAX_BYTES" in warning for warning in warnings] == [True, False]
 
 
 def test_stuck_disk_delays_nothing(tmp_path: Path) -> None:

@@ -96,9 +96,9 @@ class Run:
 
     def lines_of(self, request_id: str, logger: str = "app.requests") -> list[dict[str, Any]]:
         return [
-            each
-            for each in self.lines
-            if each.get("request_id") == request_id and each["logger"] == logger
+            line
+            for line in self.lines
+            if line.get("request_id") == request_id and line["logger"] == logger
         ]
 
 
@@ -134,18 +134,18 @@ def test_each_request_has_one_line(run: Run, protocol: str) -> None:
         assert (line["trace_id"], line["span_id"]) == (TRACE, SPAN)
         assert value == "fail" or line["response_bytes"] == sent
         assert all(
-            0 <= line[each] <= line["duration_ms"]
-            for each in TIMES
-            if value == "good" or each in line
+            0 <= line[field] <= line["duration_ms"]
+            for field in TIMES
+            if value == "good" or field in line
         )
         if "pid" in line:
             assert (line["protocol"], line["operation"]) == (protocol, "infer")
-            own = (
+            protocol_fields = (
                 {**REST_FIELDS, "http_status": int(status)}
                 if protocol == "rest"
                 else {"grpc_status": status}
             )
-            assert own.items() <= line.items()
+            assert protocol_fields.items() <= line.items()
     assert line["error_type"] == "ModelError"
     assert "forged" in line["error_message"]
 
@@ -153,14 +153,14 @@ def test_each_request_has_one_line(run: Run, protocol: str) -> None:
 def test_no_line_is_lost_under_load(run: Run) -> None:
     """Under load and with two workers, each request has exactly one line, up to the last before shutdown."""
     names = [
-        each["request_id"] for each in run.lines if each.get("request_id", "").startswith("many-")
+        line["request_id"] for line in run.lines if line.get("request_id", "").startswith("many-")
     ]
     assert sorted(names) == sorted(f"many-{index}" for index in range(300))
 
 
 def test_every_logger_uses_the_format(run: Run) -> None:
     """Lines of gunicorn, the service, warnings and unhandled exceptions of threads use the same format."""
-    messages = {(each["logger"], each["message"]) for each in run.lines}
+    messages = {(line["logger"], line["message"]) for line in run.lines}
     for logger, said in [
         ("gunicorn.error", "Starting gunicorn "),
         ("gunicorn.error", "Handling signal: term"),
@@ -168,8 +168,8 @@ def test_every_logger_uses_the_format(run: Run) -> None:
         ("app.inference.model_runner", "Loaded the model in "),
         ("py.warnings", "UserWarning: "),
     ]:
-        assert any(each == logger and said in message for each, message in messages), said
-    (died, *_) = (each for each in run.lines if each["message"] == "Unhandled exception")
+        assert any(name == logger and said in message for name, message in messages), said
+    (died, *_) = (line for line in run.lines if line["message"] == "Unhandled exception")
     assert "IndexError" in died["stacktrace"]
     if "pid" in died:
         assert died["error_type"] == "IndexError"
@@ -192,14 +192,14 @@ def test_log_lines_of_predict_have_the_request_id(run: Run, protocol: str) -> No
 
 def test_rejected_request_has_no_id(run: Run) -> None:
     """The line about a malformed request has neither the id of the request before it nor anything that was sent."""
-    (line,) = (each for each in run.lines if each["message"].startswith("Rejected a request"))
+    (line,) = (line for line in run.lines if line["message"].startswith("Rejected a request"))
     assert "request_id" not in line
     assert line["message"] == "Rejected a request: 400. Malformed request: Invalid header token."
 
 
 def test_newlines_are_escaped(run: Run) -> None:
     """A newline in a path, a model name or an error message is escaped and does not start a new line."""
-    assert not [each for each in run.lines if each["message"].startswith("forged")]
+    assert not [line for line in run.lines if line["message"].startswith("forged")]
     for name in ("rest-forged", "grpc-forged"):
         (line,) = run.lines_of(name)
         assert line["error_type"] == "NotFound"
@@ -237,10 +237,10 @@ def test_path(method: str, path: str, message: str) -> None:
         lambda calls: fields.extend((call.log_message(), call.log_fields()) for call in calls)
     )
     app.test_client().open(path, method=method)
-    ((found, own),) = fields
-    assert found == message
-    assert own.get("path", "unknown") == message.split()[1]
-    assert own["http_status"] == int(message.split()[-1])
+    ((text, members),) = fields
+    assert text == message
+    assert members.get("path", "unknown") == message.split()[1]
+    assert members["http_status"] == int(message.split()[-1])
 
 
 def test_request_data_is_not_logged(run: Run) -> None:
@@ -261,8 +261,8 @@ def test_log_level_warning(client: Client) -> None:
         client.infer(protocol, "fail", x_request_id=f"{protocol}-fail")
     wait_for(lambda: client.service.log().count('"app.requests"') == 2)
     lines = parse(client.service.log(), "json")
-    assert {each["level"] for each in lines} == {"ERROR"}
-    assert {each["request_id"] for each in lines} == {"rest-fail", "grpc-fail"}
+    assert {line["level"] for line in lines} == {"ERROR"}
+    assert {line["request_id"] for line in lines} == {"rest-fail", "grpc-fail"}
 
 
 def test_last_requests_are_logged_at_shutdown() -> None:
@@ -282,5 +282,5 @@ def test_invalid_request_ids_are_replaced(client: Client, protocol: str, bad: st
     if protocol == "grpc" and bad in ("ü", "tab\there"):
         bad = " "  # metadata cannot hold them
     ids = [client.infer(protocol, x_request_id=bad)[1], client.infer(protocol)[1]]
-    assert all(re.fullmatch("[0-9a-f]{32}", each or "") for each in ids)
+    assert all(re.fullmatch("[0-9a-f]{32}", request_id or "") for request_id in ids)
     assert ids[0] != ids[1]

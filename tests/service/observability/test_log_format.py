@@ -49,7 +49,7 @@ def test_failed_startup_uses_the_format(
     done = start(*command, LOG_FORMAT="JSON", **environment)
     assert done.returncode != 0
     lines = parse(done.stdout + done.stderr, "json")
-    (line, *_) = (each for each in lines if each["message"].startswith(text))
+    (line, *_) = (line for line in lines if line["message"].startswith(text))
     assert line["level"] in ("ERROR", "CRITICAL")
     assert ("stacktrace" in line) == ("load()" in text)
 
@@ -79,7 +79,7 @@ def test_grpc_service_uses_the_format() -> None:
         _, written = process.communicate(timeout=180)
     assert process.returncode == 0
     *others, last = parse(written.decode(), "json")
-    assert any("is ready on" in each["message"] for each in others)
+    assert any("is ready on" in line["message"] for line in others)
     assert (last["request_id"], last["message"]) == ("last", "gRPC ServerMetadata OK")
 
 

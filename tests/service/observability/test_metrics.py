@@ -74,16 +74,16 @@ def test_requests_are_counted_by_protocol_method_and_status(service: Running) ->
     }
 
     def wait_for_growth(now: Scrape) -> dict[tuple[str, str, str], float]:
-        found = {}
+        growth = {}
         for name, labels, value in now.samples():
             if name == "inference_requests_total" and labels["operation"] not in (
                 "metrics",
                 "server_ready",
             ):
-                found[labels["protocol"], labels["operation"], labels["code"]] = value - before(
+                growth[labels["protocol"], labels["operation"], labels["code"]] = value - before(
                     name, **labels
                 )
-        return {labels: value for labels, value in found.items() if value}
+        return {labels: value for labels, value in growth.items() if value}
 
     wait_for(lambda: wait_for_growth(scrape(service)) == expected)
     for _ in range(10):
@@ -178,7 +178,7 @@ def test_in_flight_requests_are_counted_immediately(tmp_path: Path) -> None:
         settled(service, "inference_requests_in_flight", 2)
         assert scrape(service)("inference_requests_total", operation="infer") == 0
         (tmp_path / "go").touch()
-        assert [each.result() for each in running] == ["ok", "ok"]
+        assert [call.result() for call in running] == ["ok", "ok"]
         now = settled(service, "inference_requests_in_flight", 0)
         assert now("inference_model_ready") == 1
         assert now("inference_model_info", name="test", version="1", platform="tests") == 1
@@ -236,7 +236,7 @@ def test_applications_in_one_process_count_separately(serve) -> None:
     apps = [serve(models.echo("FP32", [-1])) for _ in range(2)]
     assert apps[0].rest.infer([("x", "FP32", [1], [1.0])]).is_success
     assert apps[0].grpc.infer([("x", "FP32", [1], [1.0])]).is_success
-    texts = [each.client.get("/metrics").text for each in apps]
+    texts = [app.client.get("/metrics").text for app in apps]
     done = [Scrape(text)("inference_requests_total", operation="infer") for text in texts]
     assert done == [2, 0]
     assert "python_info" in Scrape(texts[0]).names()

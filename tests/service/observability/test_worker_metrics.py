@@ -83,7 +83,7 @@ def test_counts_survive_their_workers() -> None:
         finally:
             scrapes = watch.stop()
         assert_grew(scrapes)
-        assert max(each("own_calls_total") for each in scrapes) == total
+        assert max(scrape("own_calls_total") for scrape in scrapes) == total
     assert not folder.exists()
 
 

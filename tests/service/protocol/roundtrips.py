@@ -63,7 +63,7 @@ def is_text(octets: bytes) -> bool:
 
 
 offsets = st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(
-    lambda each: timezone(timedelta(minutes=each // timedelta(minutes=1)))
+    lambda offset: timezone(timedelta(minutes=offset // timedelta(minutes=1)))
 )
 
 

@@ -45,14 +45,14 @@ def numbers() -> np.ndarray:
         middles.astype("f4") * (1 + 2e-7),
     ]
     special = [0.0, -0.0, LARGEST, 2.0**-133, 2.0**-134, 5e-324, 1e-300]
-    made = np.concatenate([scaled, *(each.ravel() for each in beside), special])
-    return np.concatenate([made, -made])
+    positive = np.concatenate([scaled, *(array.ravel() for array in beside), special])
+    return np.concatenate([positive, -positive])
 
 
 def test_json_is_rounded_to_nearest(echoes) -> None:
     """R23, R11: each JSON number is rounded once, to the nearest BF16, in short lists and in long ones."""
     sent = numbers().tolist()
-    expected = [nearest(each) for each in sent]
+    expected = [nearest(number) for number in sent]
     service = echoes("BF16")
     (_, _, got) = service.rest.infer([("x", "BF16", [len(sent)], sent)]).outputs["y"]
     assert canonical_bytes("FP32", got) == canonical_bytes("FP32", expected)
@@ -97,7 +97,7 @@ def test_results_are_rounded_to_nearest(serve, dtype: Any) -> None:
     with np.errstate(over="ignore"):
         array = numbers().astype(dtype)
     array = array[np.isfinite(array)]
-    expected = [nearest(each) for each in array.tolist()]
+    expected = [nearest(number) for number in array.tolist()]
     output = returned(serve, array).outputs["y"]
     assert canonical_bytes("BF16", output.values) == canonical_bytes("BF16", expected)
 

@@ -31,9 +31,9 @@ def test_elements(echoes, datatype: str, element: str, text: str) -> None:
     good = '"a"' if datatype == "BYTES" else "0"
     lists = (f"[{element}, {element}]", f"[{good}, {element}]", f"[[{element}], [{good}]]")
     for data, position in zip(lists, (0, 1, 0), strict=True):
-        found = message(echoes, datatype, [2], data)
-        assert text in found
-        assert f"data[{position}]. " in found or " for " not in text
+        error = message(echoes, datatype, [2], data)
+        assert text in error
+        assert f"data[{position}]. " in error or " for " not in text
 
 
 @pytest.mark.parametrize(("shape", "data", "text"), MISMATCHED_DATA)

@@ -47,14 +47,14 @@ def outcome(body: bytes) -> Any:
         return str(error).partition("Invalid JSON")[0]
     tensors = [
         (
-            each.name,
-            each.datatype,
-            each.shape,
-            each.data.dtype,
-            each.data.tolist().__repr__(),
-            each.parameters,
+            tensor.name,
+            tensor.datatype,
+            tensor.shape,
+            tensor.data.dtype,
+            tensor.data.tolist().__repr__(),
+            tensor.parameters,
         )
-        for each in request.inputs
+        for tensor in request.inputs
     ]
     return tensors, request.id, request.parameters, request.outputs
 
@@ -197,10 +197,10 @@ def test_disable_optimizations_turns_the_fast_path_off(
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@given(made=changed_envelopes(SUBJECT, binary=False))
-def test_reads_changed_requests(made: tuple[dict[str, Any], bytes]) -> None:
+@given(generated=changed_envelopes(SUBJECT, binary=False))
+def test_reads_changed_requests(generated: tuple[dict[str, Any], bytes]) -> None:
     """Large and small bodies give the same result for generated requests with changed members."""
-    check_same_outcome(json.dumps(made[0]).encode())
+    check_same_outcome(json.dumps(generated[0]).encode())
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)

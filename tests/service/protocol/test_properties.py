@@ -96,24 +96,24 @@ def test_arbitrary_paths(service, path: list[str], method: str) -> None:
 
 
 @few
-@given(made=envelopes(SUBJECT))
-def test_generated_requests_are_valid(service, made: tuple[dict, bytes]) -> None:
+@given(generated=envelopes(SUBJECT))
+def test_generated_requests_are_valid(service, generated: tuple[dict, bytes]) -> None:
     """R7, B3: the requests that the next tests change are valid, so the changes reach every check."""
-    envelope, blobs = made
-    for each in (
+    envelope, blobs = generated
+    for part in (
         envelope,
         *envelope.get("outputs", ()),
     ):  # a content type may not fit the inputs and outputs
-        each.pop("parameters", None)
+        part.pop("parameters", None)
     envelope["id"] = "42"
     assert service.rest.post(envelope, blobs).status_code == 200
 
 
 @many
-@given(made=changed_envelopes(SUBJECT))
-def test_requests_with_changed_members(service, made: tuple[dict, bytes]) -> None:
+@given(generated=changed_envelopes(SUBJECT))
+def test_requests_with_changed_members(service, generated: tuple[dict, bytes]) -> None:
     """R19: a valid request with a few changed members succeeds or is rejected."""
-    check_success_or_client_error(service.rest.post(*made))
+    check_success_or_client_error(service.rest.post(*generated))
     check_valid_request(service)
 
 

@@ -137,7 +137,7 @@ def arrays_of(draw: st.DrawFn, datatype: str) -> np.ndarray:
             np.inf,
             -np.inf,
         ]  # type: ignore[attr-defined]
-        elements = elements | st.sampled_from([float(each) for each in odd])
+        elements = elements | st.sampled_from([float(number) for number in odd])
     array = draw(arrays.arrays(dtype, shape, elements=elements))
     if datatype == "BF16":
         with np.errstate(over="ignore"):
@@ -150,7 +150,7 @@ def fits_json(array: np.ndarray) -> bool:
     if decoded(array).dtype.kind == "f":
         return not np.isinf(decoded(array)).any()
     if array.dtype.kind == "O":
-        return all(is_text(each) for each in array.ravel())
+        return all(is_text(element) for element in array.ravel())
     return True
 
 
@@ -213,7 +213,7 @@ def test_strings_are_unchanged(values: list[str], use_bytes: bool) -> None:
 
 
 @check
-@given(values=st.lists(st.none() | st.text(max_size=3)).filter(lambda each: None in each))
+@given(values=st.lists(st.none() | st.text(max_size=3)).filter(lambda elements: None in elements))
 def test_missing_strings_need_json(values: list[str | None]) -> None:
     """R12: None is null in JSON, and is rejected on the other transports."""
     for way in ONE_WAYS:
@@ -244,7 +244,9 @@ def test_datetimes_are_unchanged(values: list[datetime], use_bytes: bool) -> Non
         for way in ONE_WAYS:
             got = way(form, DatetimeCodec, values, use_bytes=use_bytes)
             assert got == values, (form, way)
-            assert [each.utcoffset() for each in got] == [each.utcoffset() for each in values]
+            assert [moment.utcoffset() for moment in got] == [
+                moment.utcoffset() for moment in values
+            ]
 
 
 @check

@@ -51,7 +51,7 @@ def is_same_cell(got: Any, expected: Any) -> bool:
     if missing(expected) or missing(got):
         return missing(expected) and missing(got)
     got, expected = (
-        each.item() if isinstance(each, np.generic) else each for each in (got, expected)
+        value.item() if isinstance(value, np.generic) else value for value in (got, expected)
     )
     if isinstance(expected, datetime):
         return (
@@ -79,7 +79,11 @@ def integers_of(name: str) -> st.SearchStrategy[int]:
     near = [
         limits.min,
         limits.max,
-        *(each for each in (2**53, 2**53 + 1, -(2**53) - 1, 0) if limits.min <= each <= limits.max),
+        *(
+            integer
+            for integer in (2**53, 2**53 + 1, -(2**53) - 1, 0)
+            if limits.min <= integer <= limits.max
+        ),
     ]
     return st.integers(limits.min, limits.max) | st.sampled_from(near)
 
@@ -95,8 +99,8 @@ ZONES = [
 ]
 # Daylight saving changes in Berlin and New York.
 CHANGES = [
-    int(datetime(*each, tzinfo=UTC).timestamp())
-    for each in [(2024, 3, 31, 1), (2024, 10, 27, 1), (2024, 11, 3, 6)]
+    int(datetime(*hour, tzinfo=UTC).timestamp())
+    for hour in [(2024, 3, 31, 1), (2024, 10, 27, 1), (2024, 11, 3, 6)]
 ]  # type: ignore[arg-type, misc]
 BOUNDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -116,7 +120,7 @@ def moments(draw: st.DrawFn, rows: int, zone: str | None) -> pd.Series:
         st.integers(first, last)
         | st.sampled_from([first, last])
         | st.sampled_from(CHANGES).flatmap(
-            lambda each: st.integers(each * step - 2, each * step + 2)
+            lambda multiple: st.integers(multiple * step - 2, multiple * step + 2)
         )
     )
     values = draw(gaps(ticks, rows, gap=np.iinfo("i8").min))
@@ -150,7 +154,7 @@ def plain_column(name: str) -> Callable[[int], st.SearchStrategy[pd.Series]]:
 def listed_column(
     dtype: str, values: st.SearchStrategy[Any]
 ) -> Callable[[int], st.SearchStrategy[pd.Series]]:
-    return lambda rows: gaps(values, rows).map(lambda each: pd.Series(each, dtype=dtype))
+    return lambda rows: gaps(values, rows).map(lambda elements: pd.Series(elements, dtype=dtype))
 
 
 def category(values: st.SearchStrategy[Any]) -> Callable[[int], st.SearchStrategy[pd.Series]]:
@@ -302,7 +306,7 @@ def test_object_columns_of_datetimes_are_unchanged_or_rejected(values: list) -> 
 @check
 @given(
     values=st.lists(st.binary(max_size=3), min_size=1).filter(
-        lambda each: not all(map(is_text, each))
+        lambda elements: not all(map(is_text, elements))
     )
 )
 def test_bytes_columns_stay_bytes(values: list[bytes]) -> None:

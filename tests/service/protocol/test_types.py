@@ -29,8 +29,8 @@ from tests.kit import models
 from tests.kit.changed_bodies import GOOD, INFER, bodies
 
 NUMBERS = {
-    name: np.array([[0, 1], [1, 0]], each.dtype)
-    for name, each in DATATYPES.items()
+    name: np.array([[0, 1], [1, 0]], datatype.dtype)
+    for name, datatype in DATATYPES.items()
     if name != "BYTES"
 }
 ARRAYS: dict[str, tuple[str, Any]] = {
@@ -58,12 +58,12 @@ RESPONSE = {
 
 
 def request_of(datatype: str, array: Any) -> InferenceRequest:
-    asked = [RequestOutput("y", {"binary_data": True}), RequestOutput("z")]
+    outputs = [RequestOutput("y", {"binary_data": True}), RequestOutput("z")]
     tensors = [
         RequestInput("x", datatype, data=array, parameters={"content_type": "np"}),
         RequestInput("n", "INT8", [], 5),
     ]
-    return InferenceRequest(tensors, id="1", parameters={"a": 1}, outputs=asked)
+    return InferenceRequest(tensors, id="1", parameters={"a": 1}, outputs=outputs)
 
 
 def response_of(datatype: str, array: Any) -> InferenceResponse:
@@ -76,18 +76,27 @@ def same(one: Any, other: Any, extra: Mapping[str, Any]) -> None:
         assert getattr(one, name) == getattr(other, name)
     assert {**extra, **one.parameters} == other.parameters
     for member in ("inputs", "outputs"):
-        for tensor, found in zip(getattr(one, member, []), getattr(other, member, []), strict=True):
-            assert (tensor.name, tensor.parameters) == (found.name, found.parameters)
+        for tensor, other_tensor in zip(
+            getattr(one, member, []), getattr(other, member, []), strict=True
+        ):
+            assert (tensor.name, tensor.parameters) == (other_tensor.name, other_tensor.parameters)
             if not isinstance(tensor, RequestOutput):
-                assert (tensor.datatype, tensor.shape) == (found.datatype, found.shape)
-                assert texts(tensor.data) == texts(found.data)
+                assert (tensor.datatype, tensor.shape) == (
+                    other_tensor.datatype,
+                    other_tensor.shape,
+                )
+                assert texts(tensor.data) == texts(other_tensor.data)
 
 
 def texts(array: np.ndarray) -> list[str]:
     elements = array.ravel().tolist()
     return [
-        each.decode() if isinstance(each, bytes) else repr(each) if array.dtype != object else each
-        for each in elements
+        element.decode()
+        if isinstance(element, bytes)
+        else repr(element)
+        if array.dtype != object
+        else element
+        for element in elements
     ]
 
 
@@ -102,9 +111,9 @@ def test_round_trips(name: str, make: Callable[..., Any]) -> None:
     same(message, kind(**message.to_dict()), {})
     same(message, kind.from_http(*message.to_http(binary=False)), {})
     same(message, kind.from_http(text.decode()), {})
-    asked = {"binary_data_output": True} if kind is InferenceRequest else {}
-    same(message, kind.from_http(*message.to_http()), asked)
-    same(message, kind.from_http(*message.to_http({"x", "y"})), asked)
+    parameters = {"binary_data_output": True} if kind is InferenceRequest else {}
+    same(message, kind.from_http(*message.to_http()), parameters)
+    same(message, kind.from_http(*message.to_http({"x", "y"})), parameters)
     assert kind.from_dict(message.to_dict()).to_json() == text
     assert message.to_json() == text
 
@@ -240,7 +249,10 @@ MALFORMED: list[Any] = [
         {"outputs": [{**VALID, "data": None, "parameters": {"binary_data_size": size}}]}
         for size in ("4", 4.0, -4, True, 4, [4])
     ),
-    *({"outputs": [{each: VALID[each] for each in VALID if each != name}]} for name in VALID),
+    *(
+        {"outputs": [{member: VALID[member] for member in VALID if member != name}]}
+        for name in VALID
+    ),
     {"outputs": [{**VALID, "shape": [0, 2**62], "data": []}]},
     {"outputs": [], "parameters": [1]},
 ]
@@ -316,10 +328,12 @@ def test_responses_may_have_parameters_beyond_the_protocol() -> None:
         )
 
 
-@pytest.mark.parametrize("made", [lambda each: each, lambda each: dict(each)])
-def test_parameters_are_attributes(made: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    "convert", [lambda parameters: parameters, lambda parameters: dict(parameters)]
+)
+def test_parameters_are_attributes(convert: Callable[..., Any]) -> None:
     """C1: content_type is an attribute of parameters, and None if absent."""
-    given = made(Parameters(content_type="np", other=1))
+    given = convert(Parameters(content_type="np", other=1))
     tensor = RequestInput(**{**INPUT, "data": [1, 2]}, parameters=given)
     for message in (
         tensor,

@@ -31,8 +31,8 @@ def output(response: Any) -> Any:
     assert response.status_code == 200, response.data
     assert response.mimetype == "application/octet-stream"
     assert response.json is None
-    (made,) = InferenceResponse.from_http(response.data, dict(response.headers)).outputs
-    return made.data
+    (tensor,) = InferenceResponse.from_http(response.data, dict(response.headers)).outputs
+    return tensor.data
 
 
 @pytest.mark.parametrize("declared", [[-1], [1], [-1, 1], [-1, -1]], ids=str)
@@ -79,8 +79,8 @@ def test_chunked_body(echoes) -> None:
 def test_optional_inputs_are_absent(serve) -> None:
     """B8: inputs with a default do not count. All outputs are returned in binary form."""
     response = post(serve(models.two_by_two()), ROWS.tobytes())
-    made = InferenceResponse.from_http(response.data, dict(response.headers))
-    assert {each.name: each.data.tolist() for each in made.outputs} == {
+    decoded = InferenceResponse.from_http(response.data, dict(response.headers))
+    assert {tensor.name: tensor.data.tolist() for tensor in decoded.outputs} == {
         "sum": [1, 5, 9, 13],
         "double": [14],
     }
@@ -125,7 +125,7 @@ def test_rejects_body_that_does_not_match(
 def test_rejects_other_numbers_of_inputs(serve, inputs: str, predict: Any, got: str) -> None:
     """B8: a model without exactly one required input rejects raw binary requests."""
     declared, returned = (
-        [MetadataTensor(each, "FP32", [-1]) for each in inputs],
+        [MetadataTensor(name, "FP32", [-1]) for name in inputs],
         MetadataTensor("y", "FP32", [-1]),
     )
     text = error_message(post(serve(models.model(declared, [returned], predict)), bytes(4)), 400)

@@ -140,7 +140,7 @@ def test_request_at_keepalive_timeout(stack: ExitStack, tmp_path: Path, sent: in
     (tmp_path / "go").touch()
     client.send(SMALL[sent:])
     assert client.texts() == ["a" * 100]
-    assert [each.read_response()[0] for each in holds] == [200] * len(holds)
+    assert [client.read_response()[0] for client in holds] == [200] * len(holds)
 
 
 @pytest.mark.parametrize(("path", "status"), [("/v2/nothing", 404), ("/read", 200)])
@@ -222,9 +222,10 @@ messages = st.one_of(
     st.integers(0, 300).map(lambda size: (request_of("h" * size), ["h" * size])),
     st.integers(60_000, 90_000).map(lambda size: (request_of("i" * size), ["i" * size])),
     st.tuples(st.integers(1, 3000), st.integers(1, 500), st.sampled_from([b"", b"A: b\r\n"])).map(
-        lambda each: (
-            head_of(b"", "Transfer-Encoding: chunked") + chunked(body_of("j" * each[0]), *each[1:]),
-            ["j" * each[0]],
+        lambda sizes: (
+            head_of(b"", "Transfer-Encoding: chunked")
+            + chunked(body_of("j" * sizes[0]), *sizes[1:]),
+            ["j" * sizes[0]],
         )
     ),
     st.integers(0, 3000).map(
@@ -252,7 +253,7 @@ def test_requests_in_pieces(
     running: Running, requests: list[tuple[bytes, list[str]]], places: set[int]
 ) -> None:
     """Requests that are split anywhere get their own responses, in order."""
-    sent = b"".join(each for each, _ in requests)
+    sent = b"".join(request for request, _ in requests)
     cuts = sorted({1 + place % (len(sent) - 1) for place in places})
     with ExitStack() as stack:
         client = Client(running.http_port, stack)

@@ -45,11 +45,11 @@ def service(folder: Path) -> Iterator[Running]:
 
 def logged(service: Running) -> dict[int, str]:
     """Return the device of each current worker, from the log."""
-    found = {
+    devices = {
         int(pid): device
         for pid, device in re.findall(r"Worker (\d+) uses device (\S+)", service.log())
     }
-    return {pid: device for pid, device in found.items() if pid in workers(service)}
+    return {pid: device for pid, device in devices.items() if pid in workers(service)}
 
 
 def pid_of(service: Running, device: str) -> int:
@@ -67,8 +67,8 @@ def send_request(service: Running, protocol: str) -> tuple[int, str, str]:
             *(outputs[name][2][0].decode() for name in ("device", "order")),
         )
     outputs = {
-        each["name"]: each["data"][0]
-        for each in post_on_new_connection(service, REQUEST)[1]["outputs"]
+        output["name"]: output["data"][0]
+        for output in post_on_new_connection(service, REQUEST)[1]["outputs"]
     }
     return outputs["pid"], outputs["device"], outputs["order"]
 

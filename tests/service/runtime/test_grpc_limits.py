@@ -43,7 +43,7 @@ def calls(path: bytes, count: int) -> bytes:
         (b"content-type", b"application/grpc"),
         (b"te", b"trailers"),
     ]
-    head = b"\x83\x86" + b"".join(literal(*each) for each in names)  # POST, http
+    head = b"\x83\x86" + b"".join(literal(*header) for header in names)  # POST, http
     return b"".join(http2(1, 4, 2 * index + 1, head) for index in range(count))
 
 
@@ -89,7 +89,7 @@ def message(body: bytes, call: int = 1) -> bytes:
     """Return the frames of the only message of a call. The last one ends the client's side of the stream."""
     body = struct.pack("!BI", 0, len(body)) + body
     pieces = [body[place : place + 2**14] for place in range(0, len(body), 2**14)]
-    return b"".join(http2(0, 0, call, each) for each in pieces) + http2(0, 1, call, b"")
+    return b"".join(http2(0, 0, call, piece) for piece in pieces) + http2(0, 1, call, b"")
 
 
 def echo_message(size: int) -> bytes:
@@ -184,7 +184,7 @@ def test_cancels_streams_beyond_limit(running: Running, stack: ExitStack) -> Non
     assert first.lists()
     others = [stack.enter_context(closing(Reflection(channel))) for _ in range(MAX_STREAMS)]
     with pytest.raises(grpc.RpcError) as caught:
-        [each.lists() for each in others]
+        [reflection.lists() for reflection in others]
     assert caught.value.code() == grpc.StatusCode.CANCELLED
     assert first.lists()
     assert is_served(running)

@@ -75,7 +75,7 @@ def test_probes_succeed_under_full_load(stack: ExitStack, tmp_path: Path) -> Non
         assert client.live()
         assert client.ready() == {True}
     (tmp_path / "go").touch()
-    assert {each.result() for each in [*running, *waiting]} == {"ok"}
+    assert {call.result() for call in [*running, *waiting]} == {"ok"}
 
 
 @pytest.mark.parametrize("to_all", [False, True])

@@ -20,28 +20,31 @@ def test_full_queue_rejects_requests(stack: ExitStack, tmp_path: Path, protocol:
     """Both protocols share MAX_CONCURRENCY and MAX_QUEUE_SIZE, and a request beyond them is rejected and never runs."""
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, MAX_QUEUE_SIZE=2)
     running = [client.begin("rest", "first")]
-    running += [client.wait(each, f"{each} waits") for each in BOTH]
+    running += [client.wait(protocol, f"{protocol} waits") for protocol in BOTH]
     wait_for(client.is_full)
     assert (
         client.infer(protocol, "rejected")
         == {"rest": "UNAVAILABLE", "grpc": "RESOURCE_EXHAUSTED"}[protocol]
     )
     (tmp_path / "go").touch()
-    assert {each.result() for each in running} == {"ok"}
+    assert {call.result() for call in running} == {"ok"}
     assert not client.has_begun("rejected")
     assert client.infer(protocol, "later") == "ok"
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("has_timeout", [True, False])
 def test_expired_request_never_runs(
-    stack: ExitStack, tmp_path: Path, protocol: str, own: bool
+    stack: ExitStack, tmp_path: Path, protocol: str, has_timeout: bool
 ) -> None:
     """A request that is queued for longer than its `timeout` or REQUEST_TIMEOUT_SECONDS is rejected and never runs."""
-    limit = {} if own else {"REQUEST_TIMEOUT_SECONDS": 0.2}
+    limit = {} if has_timeout else {"REQUEST_TIMEOUT_SECONDS": 0.2}
     client = serve(stack, tmp_path, WORKERS=1, MAX_CONCURRENCY=1, **limit)
     running = client.begin("rest", "first")
-    assert client.infer(protocol, "late", MICROSECONDS // 5 if own else 0) == "DEADLINE_EXCEEDED"
+    assert (
+        client.infer(protocol, "late", MICROSECONDS // 5 if has_timeout else 0)
+        == "DEADLINE_EXCEEDED"
+    )
     (tmp_path / "go").touch()
     assert running.result() == "ok"
     assert client.infer(protocol, "later", MICROSECONDS * 60) == "ok"

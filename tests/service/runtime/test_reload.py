@@ -95,12 +95,12 @@ def test_old_worker_sends_heartbeats_during_long_call(stack: ExitStack, tmp_path
 
 def last_sign(pid: int) -> float:
     """Return the time of the worker's last heartbeat, by time.monotonic(), from its file in /dev/shm."""
-    found = 0.0
-    for each in Path(f"/proc/{pid}/fd").iterdir():
+    last_change = 0.0
+    for file in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # it was closed after iterdir()
-            if "wgunicorn" in os.readlink(each):
-                found = max(found, each.stat().st_mtime)
-    return found
+            if "wgunicorn" in os.readlink(file):
+                last_change = max(last_change, file.stat().st_mtime)
+    return last_change
 
 
 # On a busy machine, other processes take the PID again and again. It also needs root.

@@ -86,10 +86,10 @@ def pieces(client: Client) -> list[bytes]:
     """Return the chunks of the response, or an empty list if the connection fails."""
     try:
         client.read_response()
-        found = []
+        chunks = []
         while size := int(client.file.readline() or b"0", 16):
-            found.append(client.file.read(size + 2)[:-2])
-        return found
+            chunks.append(client.file.read(size + 2)[:-2])
+        return chunks
     except OSError:
         return []
 

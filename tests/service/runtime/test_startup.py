@@ -29,10 +29,10 @@ def test_read_only_shared_memory(tmp_path: Path) -> None:
     ) as service:
         for worker in workers(service):
             files = [
-                os.path.realpath(each) for each in Path(f"/proc/{worker}/fd").iterdir()
+                os.path.realpath(link) for link in Path(f"/proc/{worker}/fd").iterdir()
             ]  # some are closed by now
-            assert any("wgunicorn-" in each for each in files)
-            assert not any(each.startswith("/dev/shm/") for each in files)
+            assert any("wgunicorn-" in path for path in files)
+            assert not any(path.startswith("/dev/shm/") for path in files)
 
 
 def test_startup_message_has_working_command() -> None:

@@ -36,7 +36,7 @@ def test_unload_follows_last_request(
     client.service.process.send_signal(signal.SIGTERM)
     wait_for(lambda: "Handling signal: term" in client.service.log())
     (tmp_path / "go").touch()
-    assert {each.result() for each in running} == {"ok"}
+    assert {call.result() for call in running} == {"ok"}
     assert client.service.process.wait(60) == 0
     assert sorted(map(int, (tmp_path / "unloads").read_text().split())) == pids
     assert client.service.log().count("RuntimeError: unload() has failed") == 2

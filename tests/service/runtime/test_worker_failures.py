@@ -60,7 +60,7 @@ def test_process_that_predict_forks_takes_no_requests(
         closing(http.client.HTTPConnection(service.http_address, timeout=5))
     )
     (worker,) = workers(service)
-    stack.callback(lambda: [os.kill(each, signal.SIGKILL) for each in alive_children(worker)])
+    stack.callback(lambda: [os.kill(pid, signal.SIGKILL) for pid in alive_children(worker)])
     for value in (7, 1, 7, 2, 3, 4):
         assert added(client, value) == value + 0.5
 

@@ -27,8 +27,8 @@ def test_maximum_connection_age_spreads_calls(tmp_path: Path) -> None:
     """After GRPC_MAX_CONNECTION_AGE_SECONDS, a channel reconnects and can reach another worker. No call fails."""
     settings = {"WORKERS": 2, "LOG_FORMAT": "json", "GRPC_MAX_CONNECTION_AGE_SECONDS": 0.2}
     quick, long = tmp_path / "quick", tmp_path / "long"
-    for each in (quick, long):
-        each.mkdir()
+    for folder in (quick, long):
+        folder.mkdir()
     (quick / "go").touch()
 
     def call(folder: Path) -> str:
@@ -114,7 +114,7 @@ def test_long_requests_run_concurrently(tmp_path: Path) -> None:
         wait_for(lambda: all((tmp_path / f"{name}.begun").exists() for name in names))
         assert service.ready()
         (tmp_path / "go").touch()
-        assert [each.result()[0] for each in running] == [200, 200]
+        assert [call.result()[0] for call in running] == [200, 200]
 
 
 def test_works_without_linux_features() -> None:
@@ -135,15 +135,15 @@ def test_works_without_linux_features() -> None:
             for _ in range(100)
         ]
         for _ in range(3):
-            assert [status for status, _ in pool.map(lambda each: post(each, GOOD), kept)] == [
-                200
-            ] * len(kept)
-        socks = [each.sock for each in kept]
+            assert [
+                status for status, _ in pool.map(lambda connection: post(connection, GOOD), kept)
+            ] == [200] * len(kept)
+        socks = [connection.sock for connection in kept]
         assert post(kept[0], body)[1]["outputs"][0]["data"] == [text]
         blocks = (body[place : place + 2**16] for place in range(0, len(body), 2**16))
         kept[0].request("POST", "/v2/models/test/infer", blocks, encode_chunked=True)
         assert json.loads(kept[0].getresponse().read())["outputs"][0]["data"] == [text]
-        assert [each.sock for each in kept] == socks
+        assert [connection.sock for connection in kept] == socks
         assert Grpc(channel).infer([("x", "BYTES", [2], ["a", "b"])]).outputs == {
             "y": ("BYTES", [2], [b"a", b"b"])
         }

@@ -232,12 +232,12 @@ def racing() -> Callable[[Environ, StartResponse], Iterable[bytes]]:
     """Return hasty(), and delay the decision that a request is overdue until a thread has served the request."""
     decide = connection.Connection.is_overdue
 
-    def decide_late(each: connection.Connection, now: float, idle_seconds: float) -> bool:
-        since = each.progress.wait_began
-        is_late = each.state is connection.State.RECEIVING and decide(each, now, idle_seconds)
+    def decide_late(client: connection.Connection, now: float, idle_seconds: float) -> bool:
+        since = client.progress.wait_began
+        is_late = client.state is connection.State.RECEIVING and decide(client, now, idle_seconds)
         if is_late:
             sys.stderr.write("overdue\n")
-            wait_for(lambda: each.progress.wait_began != since)
+            wait_for(lambda: client.progress.wait_began != since)
         return is_late
 
     connection.Connection.is_overdue = decide_late  # type: ignore[method-assign]

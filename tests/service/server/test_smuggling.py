@@ -31,7 +31,7 @@ def send(service: Running, data: bytes, size: int = 2**20) -> tuple[list[Reply],
         service.http_port, b"GET /seen HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     )
     requests = json.loads(read_replies(seen)[0].body)
-    return replies, [(each["method"], each["uri"], each["body"]) for each in requests]
+    return replies, [(request["method"], request["uri"], request["body"]) for request in requests]
 
 
 def check(stream: Stream, data: bytes, replies: list[Reply], seen: list[SeenRequest]) -> None:

@@ -258,7 +258,7 @@ def test_upgrade(service: Running, framing: str, body: bytes, size: int) -> None
     received = exchange(service.http_port, first + first + request("/b"), size)
     seen = [json.loads(reply.body) for reply in read_replies(received)]
     expected = "hello" if body else ""
-    assert [(each["uri"], each["body"]) for each in seen] == [
+    assert [(request["uri"], request["body"]) for request in seen] == [
         ("/a", expected),
         ("/a", expected),
         ("/b", ""),
@@ -278,7 +278,7 @@ def test_upgrade_of_the_jdk(service: Running) -> None:
     replies = [line.split(" ", 2) for line in done.stdout.splitlines()]
     assert [reply[:2] for reply in replies] == [["200", "HTTP_1_1"]] * 2
     seen = [json.loads(reply[2]) for reply in replies]
-    assert [each["body"] for each in seen] == ["hello" * 1000] * 2
+    assert [request["body"] for request in seen] == ["hello" * 1000] * 2
     assert seen[0]["headers"]["HTTP_UPGRADE"] == "h2c"
 
 
@@ -286,7 +286,7 @@ def test_pipelined_requests(service: Running) -> None:
     """RFC 9112, 9.3.2: pipelined requests are served in order."""
     targets = [f"/?{number}" for number in range(500)]
     seen = echo(service, b"".join(map(request, targets)))
-    assert [each["uri"] for each in seen] == targets
+    assert [request["uri"] for request in seen] == targets
 
 
 # The response

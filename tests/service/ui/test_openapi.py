@@ -50,7 +50,7 @@ def test_example_that_is_not_text(serve) -> None:
 def test_every_route_is_described(client) -> None:
     """The descriptions contain all routes of the protocol, of the metrics and of the descriptions."""
     every = client.application.url_map.iter_rules()
-    rules = [each for each in every if each.endpoint.split(".")[0] in ("rest", "openapi")]
+    rules = [rule for rule in every if rule.endpoint.split(".")[0] in ("rest", "openapi")]
     routes = {
         (rule.rule.replace("<", "{").replace(">", "}"), verb)
         for rule in rules
@@ -68,8 +68,8 @@ def test_every_route_is_described(client) -> None:
 def test_unknown_model_or_version(client) -> None:
     """The description and the page of an unknown model or version return 404."""
     for path in ("/v2/models/other/docs", "/v2/models/test/versions/2/docs"):
-        for each in (path, f"{path}/openapi.json", f"{path}/swagger.js"):
-            response = client.get(each)
+        for url in (path, f"{path}/openapi.json", f"{path}/swagger.js"):
+            response = client.get(url)
             assert (response.status_code, list(response.json)) == (404, ["error"])
 
 
@@ -98,9 +98,9 @@ def test_page_has_relative_urls(client, path: str) -> None:
     addresses = re.findall(r'(?:src|href|data-description)="(.*?)"', page.text)
     assert len(addresses) == 6
     for address in addresses:
-        found = urljoin(f"https://proxy/some/where{path}", address)
-        assert found.startswith(f"https://proxy/some/where{path.rstrip('/')}/")
-        with client.get(urlsplit(found).path.removeprefix("/some/where")) as part:
+        url = urljoin(f"https://proxy/some/where{path}", address)
+        assert url.startswith(f"https://proxy/some/where{path.rstrip('/')}/")
+        with client.get(urlsplit(url).path.removeprefix("/some/where")) as part:
             assert part.status_code == 200
     assert not re.search(r"<script>|<style|style=|//| on\w+=", page.text)
 
@@ -139,17 +139,19 @@ def test_description_of_api_keys(serve, client, tmp_path: Path) -> None:
     client = serve(models.two_by_two(), api_keys_file=keys).client
     assert {client.get(path).status_code for path in [SERVICE, MODEL, *PAGES]} == {401}
     document = client.get(SERVICE, headers={"x-api-key": "0123456789abcdef"}).json
-    assert sorted(each["type"] for each in document["components"]["securitySchemes"].values()) == [
+    assert sorted(
+        scheme["type"] for scheme in document["components"]["securitySchemes"].values()
+    ) == [
         "apiKey",
         "http",
     ]
-    assert {name for each in document["security"] for name in each} == document["components"][
-        "securitySchemes"
-    ].keys()
+    assert {name for requirement in document["security"] for name in requirement} == document[
+        "components"
+    ]["securitySchemes"].keys()
     for path, item in document["paths"].items():
-        for each in item.values():
+        for operation in item.values():
             is_free = path.endswith(("/live", "/ready", "/metrics"))
-            assert (each.get("security") == [], "401" in each["responses"]) == (
+            assert (operation.get("security") == [], "401" in operation["responses"]) == (
                 is_free,
                 not is_free,
             ), path
@@ -179,7 +181,9 @@ def test_template_matches_code(client) -> None:
     config = schemas["ModelConfig"]["properties"]["input"]["items"]["properties"]["data_type"][
         "enum"
     ]
-    assert config == [MetadataTensor("x", each, []).config()["data_type"] for each in DATATYPES]
+    assert config == [
+        MetadataTensor("x", datatype, []).config()["data_type"] for datatype in DATATYPES
+    ]
     tensors = schemas["InferenceRequest"]["properties"]["inputs"]["items"]["oneOf"]
     for described, schema in [
         (schemas["InferenceRequest"], InferenceRequestSchema()),

@@ -83,7 +83,8 @@ def test_content_security_policy(iris) -> None:
     """The Content-Security-Policy allows only resources of the service, and the page has no inline code."""
     response = iris.client.get("/", headers=PAGE)
     policy = dict(
-        each.split(" ", 1) for each in response.headers["Content-Security-Policy"].split("; ")
+        directive.split(" ", 1)
+        for directive in response.headers["Content-Security-Policy"].split("; ")
     )
     assert (
         policy.pop("default-src")
