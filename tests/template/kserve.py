@@ -28,16 +28,17 @@ MODELS = "/mnt/models"
 def documents(name: str) -> dict[str, Any]:
     """Return the documents of a manifest by kind."""
     return {
-        each["kind"]: each for each in yaml.safe_load_all((KSERVE / f"{name}.yaml").read_text())
+        document["kind"]: document
+        for document in yaml.safe_load_all((KSERVE / f"{name}.yaml").read_text())
     }
 
 
 def pod_of(name: str) -> dict[str, Any]:
     """Return the pod that KServe creates from a manifest, before it adds its own members."""
-    found = documents(name)
-    predictor = found["InferenceService"]["spec"]["predictor"]
+    manifests = documents(name)
+    predictor = manifests["InferenceService"]["spec"]["predictor"]
     pod = {member: value for member, value in predictor.items() if member not in OWN_MEMBERS}
-    if runtime := found.get("ServingRuntime"):
+    if runtime := manifests.get("ServingRuntime"):
         pod |= {member: runtime["spec"][member] for member in ("containers", "volumes")}
     return pod
 
@@ -50,15 +51,15 @@ def only_container(name: str) -> dict[str, Any]:
 def environment(name: str, resource: str) -> dict[str, str]:
     """Return the container's variables after KServe and Kubernetes have inserted the InferenceService's name."""
     values = {}
-    for each in only_container(name)["env"]:
-        value = each.get("value")
+    for variable in only_container(name)["env"]:
+        value = variable.get("value")
         if value is None:
             assert (
-                each["valueFrom"]["fieldRef"]["fieldPath"]
+                variable["valueFrom"]["fieldRef"]["fieldPath"]
                 == "metadata.labels['serving.kserve.io/inferenceservice']"
             )
             value = resource
-        values[each["name"]] = (
+        values[variable["name"]] = (
             value.replace("{{.Name}}", resource) if name == "servingruntime" else value
         )
     return values

@@ -51,14 +51,15 @@ def render(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Render:
 def by_kind(manifests: Iterable[dict[str, Any]]) -> dict[str, Any]:
     listed = list(manifests)
     name = min(
-        (each["metadata"]["name"] for each in listed if each["kind"] == "Deployment"), key=len
+        (manifest["metadata"]["name"] for manifest in listed if manifest["kind"] == "Deployment"),
+        key=len,
     )
     result = {}
-    for each in listed:
-        rest = each["metadata"]["name"].removeprefix(name).removeprefix("-")
-        key = f"{each['kind']}/{rest}" if rest else each["kind"]
+    for manifest in listed:
+        rest = manifest["metadata"]["name"].removeprefix(name).removeprefix("-")
+        key = f"{manifest['kind']}/{rest}" if rest else manifest["kind"]
         assert key not in result
-        result[key] = each
+        result[key] = manifest
     return result
 
 
@@ -72,7 +73,7 @@ def container_of(manifests: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each.get("value") for each in container["env"]}
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
 
 
 def mounts(container: dict[str, Any]) -> dict[str, str]:
@@ -128,7 +129,7 @@ def probes(container: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def to_json_schema(schema: Any) -> Any:
     """Convert `schema` from Kubernetes' extensions to JSON Schema, and reject unknown members."""
     if isinstance(schema, list):
-        return [to_json_schema(each) for each in schema]
+        return [to_json_schema(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
     result = {name: to_json_schema(value) for name, value in schema.items()}

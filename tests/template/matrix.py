@@ -44,7 +44,10 @@ def passes(framework: str, python: str, tests: str) -> bool:
     "--framework", "frameworks", multiple=True, type=click.Choice(FRAMEWORKS), default=FRAMEWORKS
 )
 @click.option(
-    "--python", "pythons", multiple=True, default=[each for each in PYTHONS if shutil.which(each)]
+    "--python",
+    "pythons",
+    multiple=True,
+    default=[python for python in PYTHONS if shutil.which(python)],
 )
 @click.option("--tests", default="", help="A test file of the project. [default: all]")
 def main(frameworks: tuple[str, ...], pythons: tuple[str, ...], tests: str) -> None:

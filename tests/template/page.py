@@ -136,14 +136,15 @@ def visit(chromium: Browser) -> Iterator[Open]:
         page.set_default_timeout(20000)
         page.on(
             "request",
-            lambda each: (
-                None if each.url.startswith((address, "data:", "blob:")) else report(each.url)
+            lambda request: (
+                None if request.url.startswith((address, "data:", "blob:")) else report(request.url)
             ),
         )
         page.on(
-            "console", lambda each: report(each.text) if each.type in ("error", "warning") else None
+            "console",
+            lambda message: report(message.text) if message.type in ("error", "warning") else None,
         )
-        page.on("pageerror", lambda each: report(str(each)))
+        page.on("pageerror", lambda error: report(str(error)))
         page.goto(address)
         return page
 
@@ -166,5 +167,5 @@ def predict(page: Page) -> dict[str, Any]:
 
 
 def check(page: Page) -> None:
-    found = Axe().run(page)
-    assert not found.violations_count, found.generate_report()
+    results = Axe().run(page)
+    assert not results.violations_count, results.generate_report()

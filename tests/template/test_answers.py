@@ -59,12 +59,12 @@ def labels(project: Path) -> set[tuple[str, str]]:
 
     A variable would expand to an empty text.
     """
-    found = re.findall(
+    pairs = re.findall(
         r'image\.(\w+)="((?:\\.|[^"\\])*)"(?: \\)?$',
         (project / "deploy/Dockerfile").read_text(),
         re.M,
     )
-    unset = [(name, re.sub(r"(\\.)|\$(\w+|\{\w+\})", r"\1", value)) for name, value in found]
+    unset = [(name, re.sub(r"(\\.)|\$(\w+|\{\w+\})", r"\1", value)) for name, value in pairs]
     return {(name, re.sub(r'\\(["\\$])', r"\1", value)) for name, value in unset}
 
 
@@ -76,7 +76,9 @@ def test_hook_and_chart_accept_same_repositories() -> None:
     schema = json.loads((ROOT / "deploy/helm/values.schema.json").read_text())
     repository = schema["properties"]["image"]["properties"]["repository"]
     hook = ast.parse((ROOT / "hooks/pre_gen_project.py").read_text())
-    (rules,) = (each.value for each in hook.body if ast.unparse(each).startswith("RULES = "))
+    (rules,) = (
+        statement.value for statement in hook.body if ast.unparse(statement).startswith("RULES = ")
+    )
     pattern, _ = ast.literal_eval(rules)["image_repository"]
     accepted = [
         "a",

@@ -60,7 +60,7 @@ TEMPLATE_ONLY_BELOW = {
     ".github/ISSUE_TEMPLATE",
     ".github/SECURITY.md",
     ".github/pull_request_template.md",
-    *(f"examples/{each}" for each in CONTEXT["framework"][1:]),
+    *(f"examples/{framework}" for framework in CONTEXT["framework"][1:]),
     *({f"docs/{path.name}" for path in (ROOT / "docs").iterdir()} - PAGES),
 }
 TEMPLATE_ONLY_FILES = {
@@ -285,9 +285,9 @@ def served(project: Path) -> tuple[str, str]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "ModelMetadata"
     )
     values = {
-        each.arg: ast.literal_eval(each.value)
-        for each in call.keywords
-        if each.arg in ("name", "version")
+        keyword.arg: ast.literal_eval(keyword.value)
+        for keyword in call.keywords
+        if keyword.arg in ("name", "version")
     }
     return values["name"], values["version"]
 

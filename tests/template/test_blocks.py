@@ -82,7 +82,7 @@ def test_every_page_with_blocks_is_run(linked_project: Path) -> None:
     assert known >= LISTED.keys()
     others = ["CHANGELOG.md", "CONTRIBUTING.md"]
     for path in (
-        each for folder in folders for each in folder.glob("*.md") if each.name not in others
+        page for folder in folders for page in folder.glob("*.md") if page.name not in others
     ):
         page = str(path.relative_to(ROOT))
         if page != RECIPES:
@@ -153,7 +153,7 @@ def test_every_block_is_taken(page: str, linked_project: Path) -> None:
 def test_listed_command(page: str, command: str, linked_project: Path) -> None:
     """A command that is not executed needs another system, is on its page, is valid in bash and names real files."""
     steps = read_guide(text_of(page, linked_project)).steps
-    assert command in [each for step in steps for each in step.commands]
+    assert command in [command for step in steps for command in step.commands]
     assert PERMITTED.match(command)
     plain = re.sub(r"<[^>]+>", "ADDRESS", command)
     subprocess.run(["bash", "-n", "-c", plain], check=True)
@@ -166,7 +166,7 @@ def test_listed_command(page: str, command: str, linked_project: Path) -> None:
 def test_commands_for_contributors(page: str) -> None:
     """Each command of a page for contributors is valid in bash, and names targets, modules and files that exist."""
     commands = [
-        each for step in read_guide((ROOT / page).read_text()).steps for each in step.commands
+        command for step in read_guide((ROOT / page).read_text()).steps for command in step.commands
     ]
     assert commands
     for command in commands:
@@ -200,13 +200,13 @@ def test_listed_options_exist(page: str, command: str, helm: Helm) -> None:
     tool, *words = command.replace("\\\n", " ").split()
     given = {word.partition("=")[0] for word in words if word.startswith("-")}
     if tool == "helm":
-        shown = helm(words[0], "--help").stdout
+        help_text = helm(words[0], "--help").stdout
     elif words[0] == "compose":
-        shown = help_of("docker-compose") + help_of("docker-compose", "up")
+        help_text = help_of("docker-compose") + help_of("docker-compose", "up")
     else:
-        shown = help_of(tool, *words[: 3 if words[0] == "create" else 1])
-    assert words[0] in shown
-    assert not [option for option in given if not re.search(rf"(?<![\w-]){option}\b", shown)]
+        help_text = help_of(tool, *words[: 3 if words[0] == "create" else 1])
+    assert words[0] in help_text
+    assert not [option for option in given if not re.search(rf"(?<![\w-]){option}\b", help_text)]
 
 
 def help_of(tool: str, *words: str) -> str:

@@ -59,11 +59,11 @@ def test_canary_equals_first_version_with_its_values(render: Render, feature: st
     """Apart from its name, each object of the canary is that of a first version with the canary's values."""
     values = FEATURES[feature]
     config = {**values["config"], **CANARY["config"]}
-    own = {name: CANARY[name] for name in ("image", "extraEnv", "replicaCount")}
+    overrides = {name: CANARY[name] for name in ("image", "extraEnv", "replicaCount")}
     budget, service = {**ENABLED, "maxUnavailable": 1}, {**values["service"], "type": "ClusterIP"}
     alone = {
         **values,
-        **own,
+        **overrides,
         "config": config,
         "canary": {},
         "podDisruptionBudget": budget,
@@ -148,7 +148,7 @@ def test_header_is_added_to_each_match(render: Render):
     assert first["matches"] == [{"headers": [HEADER]}]
     assert "matches" not in second
     (only,) = render(**with_canary(header={}))["HTTPRoute"]["spec"]["rules"]
-    assert [each["weight"] for each in only["backendRefs"]] == [90, 10]
+    assert [backend["weight"] for backend in only["backendRefs"]] == [90, 10]
 
 
 def test_empty_values_are_those_of_first_version(render: Render):
@@ -173,19 +173,19 @@ def test_empty_values_are_those_of_first_version(render: Render):
     )
     assert changed["image"] == f"open-inference-service@{digest}"
     assert environment(changed) == {**environment(container()), "MODEL_VERSION": "2"}
-    assert {each.get("subPath") for each in changed["volumeMounts"]} == {None, "2"}
+    assert {mount.get("subPath") for mount in changed["volumeMounts"]} == {None, "2"}
 
 
 def test_each_version_is_scraped_alone(render: Render):
     """Each monitor selects one of the Services, so that the metrics have the version's name as `job`."""
     manifests = render(canary=ENABLED, monitoring={"serviceMonitor": ENABLED, "rules": ENABLED})
-    services = [each for each in manifests.values() if each["kind"] == "Service"]
+    services = [manifest for manifest in manifests.values() if manifest["kind"] == "Service"]
     for version, job in (("", NAME), ("/canary", f"{NAME}-canary")):
         labels = manifests[f"ServiceMonitor{version}"]["spec"]["selector"]["matchLabels"].items()
         names = [
-            each["metadata"]["name"]
-            for each in services
-            if labels <= each["metadata"]["labels"].items()
+            service["metadata"]["name"]
+            for service in services
+            if labels <= service["metadata"]["labels"].items()
         ]
         assert names == [job]
         assert (
@@ -197,11 +197,11 @@ def test_each_version_is_scraped_alone(render: Render):
 def upgrades(text: str) -> list[list[str]]:
     """Return the release, the chart and the options of each upgrade on the page, without those that need a cluster."""
     commands = [
-        each.replace("\\\n", " ") for step in read_text(text).steps for each in step.commands
+        command.replace("\\\n", " ") for step in read_text(text).steps for command in step.commands
     ]
     upgrade = re.compile(r"helm upgrade (?:--install )?(.*) --wait --timeout 10m (.*)")
     return [
-        shlex.split(f"{found[1]} {found[2]}") for found in map(upgrade.fullmatch, commands) if found
+        shlex.split(f"{match[1]} {match[2]}") for match in map(upgrade.fullmatch, commands) if match
     ]
 
 
@@ -212,7 +212,7 @@ def test_guide_upgrades(helm: Helm, tmp_path: Path):
         (tmp_path / name).write_text(content)
     seen = []
     for release, chart, *options in upgrades((GUIDES / "canary.md").read_text()):
-        paths = [tmp_path / each if each in guide.files else each for each in options]
+        paths = [tmp_path / option if option in guide.files else option for option in options]
         done = helm("template", release, ROOT / chart, *paths)
         assert done.returncode == 0, done.stderr
         manifests = by_kind(yaml.safe_load_all(done.stdout))
@@ -220,10 +220,11 @@ def test_guide_upgrades(helm: Helm, tmp_path: Path):
             manifests[key] for key in ("Deployment", "Deployment/canary") if key in manifests
         ]
         tags = [
-            container_of({"Deployment": each})["image"].rpartition(":")[2] for each in deployments
+            container_of({"Deployment": deployment})["image"].rpartition(":")[2]
+            for deployment in deployments
         ]
         *_, rule = manifests["HTTPRoute"]["spec"]["rules"]
-        seen.append((*tags, *(each.get("weight") for each in rule["backendRefs"])))
+        seen.append((*tags, *(backend.get("weight") for backend in rule["backendRefs"])))
     assert seen == [
         ("0.1.0", None),
         ("0.1.0", "0.2.0", 90, 10),

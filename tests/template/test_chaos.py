@@ -112,6 +112,6 @@ def test_scenario_with_a_loss_fails() -> None:
 
 def test_page_contains_results() -> None:
     """The tables in dev/chaos/README.md and results.md match results.json."""
-    made = table(json.loads((RESULTS / "results.json").read_text())["rows"])
-    assert quoted(PAGE.read_text()) == made
-    assert made in (RESULTS / "results.md").read_text()
+    expected = table(json.loads((RESULTS / "results.json").read_text())["rows"])
+    assert quoted(PAGE.read_text()) == expected
+    assert expected in (RESULTS / "results.md").read_text()

@@ -49,7 +49,9 @@ def test_manifests_are_valid_kubernetes(render: Render, feature: str):
 )
 def test_custom_resources_are_valid(render: Render, feature: str):
     """Custom resources are valid for their CRDs, and the validator rejects a misspelled member."""
-    manifests = [each for each in render(**FEATURES[feature]).values() if each["kind"] in CUSTOM]
+    manifests = [
+        manifest for manifest in render(**FEATURES[feature]).values() if manifest["kind"] in CUSTOM
+    ]
     assert manifests
     for manifest in manifests:
         validator = validator_of(*CUSTOM[manifest["kind"]])
@@ -60,7 +62,9 @@ def test_custom_resources_are_valid(render: Render, feature: str):
 
 def test_every_custom_resource_is_validated(render: Render):
     """The features render every custom resource that has a schema."""
-    kinds = {each["kind"] for values in FEATURES.values() for each in render(**values).values()}
+    kinds = {
+        manifest["kind"] for values in FEATURES.values() for manifest in render(**values).values()
+    }
     assert kinds >= CUSTOM.keys()
 
 
@@ -101,7 +105,7 @@ def test_names_follow_the_chart(render: Render, tmp_path: Path):
         text = (chart / file).read_text().replace("open-inference-service", "other")
         (chart / file).write_text(text)
     manifests = render(chart, **FEATURES["all, behind TLS"])
-    assert {each["metadata"]["name"][:10] for each in manifests.values()} == {"demo-other"}
+    assert {manifest["metadata"]["name"][:10] for manifest in manifests.values()} == {"demo-other"}
     assert "open-inference" not in json.dumps(manifests)
 
 
@@ -111,8 +115,12 @@ def test_long_names_are_shortened(render: Render, name: str):
     manifests = render(
         nameOverride=name, canary=ENABLED, **FEATURES["service"], **FEATURES["monitoring"]
     )
-    assert max(len(each["metadata"]["name"]) for each in manifests.values()) <= 63
-    labels = [label for each in manifests.values() for label in each["metadata"]["labels"].values()]
+    assert max(len(manifest["metadata"]["name"]) for manifest in manifests.values()) <= 63
+    labels = [
+        label
+        for manifest in manifests.values()
+        for label in manifest["metadata"]["labels"].values()
+    ]
     assert max(map(len, labels)) <= 63
     assert not re.search("--", manifests["Deployment"]["metadata"]["name"])
     assert not [label for label in labels if re.search(r"^\W|\W$|--test$", label)]
@@ -259,11 +267,13 @@ def test_chart_as_dependency(helm: Helm, tmp_path: Path):
     done = helm("template", "demo", tmp_path)
     assert done.returncode == 0, done.stderr
     specs = {
-        each["kind"]: each["spec"] for each in yaml.safe_load_all(done.stdout) if "spec" in each
+        document["kind"]: document["spec"]
+        for document in yaml.safe_load_all(done.stdout)
+        if "spec" in document
     }
     assert specs["PodDisruptionBudget"]["minAvailable"] == 1
     assert "maxUnavailable" not in specs["PodDisruptionBudget"]
-    assert [each["type"] for each in specs["HorizontalPodAutoscaler"]["metrics"]] == ["Pods"]
+    assert [metric["type"] for metric in specs["HorizontalPodAutoscaler"]["metrics"]] == ["Pods"]
     assert not helm(
         "template", "demo", tmp_path, "--set", "open-inference-service.enabled=false"
     ).stdout.strip()

@@ -21,11 +21,11 @@ from .manifests import (
 
 def selected(manifests: dict[str, Any], labels: dict[str, str]) -> set[str]:
     """Return the keys of the pods, including those of Deployments, that `labels` select."""
-    pods = {key: each for key, each in manifests.items() if each["kind"] == "Pod"}
+    pods = {key: manifest for key, manifest in manifests.items() if manifest["kind"] == "Pod"}
     pods |= {
-        key: each["spec"]["template"]
-        for key, each in manifests.items()
-        if each["kind"] == "Deployment"
+        key: manifest["spec"]["template"]
+        for key, manifest in manifests.items()
+        if manifest["kind"] == "Deployment"
     }
     return {key for key, pod in pods.items() if labels.items() <= pod["metadata"]["labels"].items()}
 
@@ -65,7 +65,7 @@ def test_service_port_can_change(render: Render):
 def test_selectors_match_only_deployment_pods(render: Render):
     """Every selector matches the Deployment's pods, and not those of `helm test`."""
     manifests = render(**FEATURES["all, behind TLS"]) | render(**FEATURES["all, in the clear"])
-    spec = {key: each["spec"] for key, each in manifests.items() if "spec" in each}
+    spec = {key: manifest["spec"] for key, manifest in manifests.items() if "spec" in manifest}
     selectors = [
         spec["Service"]["selector"],
         spec["Service/headless"]["selector"],
@@ -92,7 +92,7 @@ def test_headless_service_uses_pod_port(render: Render):
 def test_services_use_ip_families(render: Render):
     """Both Services use the configured IP families in order. By default, the cluster chooses."""
     families = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}
-    given, silent = (render(service={"headless": True, **each}) for each in (families, {}))
+    given, silent = (render(service={"headless": True, **values}) for values in (families, {}))
     for key in ("Service", "Service/headless"):
         assert given[key]["spec"] == {**silent[key]["spec"], **families}
         assert not families.keys() & silent[key]["spec"].keys()
@@ -129,8 +129,8 @@ def test_hpa_uses_cpu_and_requests(render: Render):
     assert windows == {"scaleUp": 0, "scaleDown": 300}
     only = {**ENABLED, "targetCPUUtilizationPercentage": None, "targetRequestsInFlight": 1}
     assert [
-        each["type"]
-        for each in render(autoscaling=only)["HorizontalPodAutoscaler"]["spec"]["metrics"]
+        metric["type"]
+        for metric in render(autoscaling=only)["HorizontalPodAutoscaler"]["spec"]["metrics"]
     ] == ["Pods"]
 
 
@@ -154,14 +154,17 @@ def test_keda_uses_same_metrics(render: Render):
 def test_keda_uses_custom_query(render: Render):
     """A custom query replaces the chart's query and needs no monitor. Credentials are passed on."""
     reference = {"name": "token", "kind": "ClusterTriggerAuthentication"}
-    own = {
+    prometheus = {
         "serverAddress": "https://metrics",
         "query": 'sum(a{b=~"\\\\d\'"})',
         "authenticationRef": reference,
     }
-    manifest = render(keda={**ENABLED, "prometheus": own})["ScaledObject"]
+    manifest = render(keda={**ENABLED, "prometheus": prometheus})["ScaledObject"]
     (trigger,) = manifest["spec"]["triggers"]
-    assert (trigger["metadata"]["query"], trigger["authenticationRef"]) == (own["query"], reference)
+    assert (trigger["metadata"]["query"], trigger["authenticationRef"]) == (
+        prometheus["query"],
+        reference,
+    )
     validator_of("scaledobject.keda.sh", "v1alpha1").validate(manifest)
 
 
@@ -215,9 +218,9 @@ def test_ingresses_route_to_service(render: Render):
         *((rule, "/v2", "http") for rule in spec["rules"]),
         (grpc, "/", "grpc"),
     ):
-        (each,) = rule["http"]["paths"]
-        assert (each["path"], each["pathType"]) == (path, "Prefix")
-        assert each["backend"]["service"] == {"name": NAME, "port": {"name": port}}
+        (route,) = rule["http"]["paths"]
+        assert (route["path"], route["pathType"]) == (path, "Prefix")
+        assert route["backend"]["service"] == {"name": NAME, "port": {"name": port}}
         assert port in ports_of(manifests["Service"])
     assert manifests["Ingress/grpc"]["metadata"]["annotations"].popitem()[1] == "GRPC"
 

@@ -128,7 +128,7 @@ def test_model_on_volume(render: Render):
     manifests = render(**CLAIMED)
     folder = environment(container_of(manifests))["MODEL_DIR"]
     (mount,) = (
-        each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder
+        mount for mount in container_of(manifests)["volumeMounts"] if mount["mountPath"] == folder
     )
     assert mount == {
         "name": "model",
@@ -150,7 +150,7 @@ def test_model_from_init_container(render: Render):
     assert mounts(fetch) == {"/tmp": "tmp", "/mnt/models": "model"}
     folder = environment(container_of(manifests))["MODEL_DIR"]
     (mount,) = (
-        each for each in container_of(manifests)["volumeMounts"] if each["mountPath"] == folder
+        mount for mount in container_of(manifests)["volumeMounts"] if mount["mountPath"] == folder
     )
     assert mount == {"name": "model", "mountPath": "/mnt/models", "readOnly": True}
     assert volumes(manifests)["model"]["emptyDir"] == {"sizeLimit": "1Gi"}
@@ -243,5 +243,10 @@ def test_placement_and_additions(render: Render):
     assert pod["containers"][1:] == added["extraContainers"]
     assert pod["volumes"][-1:] == added["extraVolumes"]
     assert pod["containers"][0]["volumeMounts"][-1:] == added["extraVolumeMounts"]
-    own = {**placed["topologySpreadConstraints"][0], "labelSelector": {"matchLabels": {"a": "b"}}}
-    assert pod_of(render(topologySpreadConstraints=[own]))["topologySpreadConstraints"] == [own]
+    own_constraint = {
+        **placed["topologySpreadConstraints"][0],
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    assert pod_of(render(topologySpreadConstraints=[own_constraint]))[
+        "topologySpreadConstraints"
+    ] == [own_constraint]

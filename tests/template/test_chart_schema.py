@@ -99,7 +99,7 @@ REFUSED_BY_SCHEMA = [
             {"dashboard": {"labels": {"a": 1}}},
         )
     ),
-    *(({"model": {each: None}}, each) for each in ("persistentVolumeClaim", "initContainer")),
+    *(({"model": {member: None}}, member) for member in ("persistentVolumeClaim", "initContainer")),
 ]
 RENAMED = [
     ({"settings": {"WORKERS": 2}}, "settings: renamed to config\n"),
@@ -197,7 +197,7 @@ REFUSED_IN_WORDS = [
         "autoscaling.targetCPUUtilizationPercentage: missing",
     ),
     (
-        {**KEDA, "resources": {each: {"cpu": None} for each in ("requests", "limits")}},
+        {**KEDA, "resources": {member: {"cpu": None} for member in ("requests", "limits")}},
         "keda.targetCPUUtilization",
     ),
     (
@@ -307,7 +307,7 @@ def test_names_that_look_like_numbers_are_text(helm: Helm, values_file):
         if manifest["kind"] not in CUSTOM:
             kubernetes_validate.validate(manifest, KUBERNETES[-1], strict=True)
         metadata = manifest["metadata"]
-        assert {type(each) for each in [metadata["name"], *metadata["labels"].values()]} == {str}
+        assert {type(text) for text in [metadata["name"], *metadata["labels"].values()]} == {str}
         assert metadata["labels"]["app.kubernetes.io/instance"] == "2024"
 
 
@@ -333,13 +333,13 @@ def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
 def test_schema_rejects_unknown_members():
     """Each object of the chart that the schema describes rejects unknown members. Kubernetes checks the rest."""
     schemas = list(subschemas(json.loads((CHART / "values.schema.json").read_text())))
-    own = [
-        each
-        for each in schemas
-        if each.get("type") == "object" and any(each.get("properties", {}).values())
+    closed = [
+        schema
+        for schema in schemas
+        if schema.get("type") == "object" and any(schema.get("properties", {}).values())
     ]
-    assert len(own) > 30
-    assert all(each.get("additionalProperties") is False for each in own)
-    assert not [each for each in schemas if "$ref" in each and len(each) > 1], (
+    assert len(closed) > 30
+    assert all(schema.get("additionalProperties") is False for schema in closed)
+    assert not [schema for schema in schemas if "$ref" in schema and len(schema) > 1], (
         "keywords next to a $ref are ignored"
     )

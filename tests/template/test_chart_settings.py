@@ -28,7 +28,7 @@ OF_THE_CHART = {
     "TLS_CLIENT_CA_FILE",
     "API_KEYS_FILE",
 }
-SETTINGS = {each.name.upper(): each for each in fields(Settings)}
+SETTINGS = {setting.name.upper(): setting for setting in fields(Settings)}
 OWN = SETTINGS.keys() - OF_THE_CHART
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -127,13 +127,16 @@ def test_grpcurl_metadata(echoing: Running) -> None:
     methods = grpcurl(echoing.grpc_address, "list", SERVICE).split()
     assert methods == [
         f"{SERVICE}.{method.name}"
-        for method in sorted(messages.SERVICE.methods, key=lambda each: each.name)
+        for method in sorted(messages.SERVICE.methods, key=lambda method: method.name)
     ]
     metadata = json.loads(
         grpcurl("-d", '{"name": "conformance"}', echoing.grpc_address, f"{SERVICE}/ModelMetadata")
     )
-    found = {each["name"]: each["datatype"] for each in metadata["inputs"]}
-    assert found.items() >= {f"{name}_in": datatype for name, datatype in DATATYPES.items()}.items()
+    datatypes = {declaration["name"]: declaration["datatype"] for declaration in metadata["inputs"]}
+    assert (
+        datatypes.items()
+        >= {f"{name}_in": datatype for name, datatype in DATATYPES.items()}.items()
+    )
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["typed", "raw"])
@@ -163,12 +166,12 @@ def test_grpcurl_datatypes(echoing: Running, raw: bool) -> None:
         if not raw:
             (elements,) = output["contents"].values()  # 64-bit integers are strings
             is_bytes = DATATYPES[name] == "BYTES"
-            found = (
+            received = (
                 np.array([*map(b64decode, elements)], object)
                 if is_bytes
                 else np.array(elements).astype(array.dtype)
             )
-            check(found.reshape(array.shape), array)
+            check(received.reshape(array.shape), array)
 
 
 def test_grpcurl_error(echoing: Running) -> None:
@@ -216,12 +219,12 @@ def infer(
         *options,
         **LOCAL,
     )
-    found = {
+    lines_by_index = {
         line["parameters"]["batch_index"]: line
         for line in map(json.loads, responses.read_text().splitlines())
     }
-    assert sorted(found) == list(range(len(lines))), found
-    return [found[index] for index in range(len(lines))]
+    assert sorted(lines_by_index) == list(range(len(lines))), lines_by_index
+    return [lines_by_index[index] for index in range(len(lines))]
 
 
 def data(response: dict[str, Any]) -> dict[str, list]:
@@ -256,9 +259,9 @@ def test_mlserver_infer(service: Running, tmp_path: Path) -> None:
     responses = infer(service, "iris", [*lines[:10], wrong, *lines[10:]], tmp_path, *BATCHES[0])
     assert 'Input "features"' in responses.pop(10)["error"]["msg"]
     for response, rows in zip(responses, picked, strict=True):
-        found = data(response)
-        assert found["label"] == [SPECIES[row] for row in rows]
-        probabilities = np.reshape(found["probabilities"], (-1, 3))
+        outputs = data(response)
+        assert outputs["label"] == [SPECIES[row] for row in rows]
+        probabilities = np.reshape(outputs["probabilities"], (-1, 3))
         assert probabilities.argmax(axis=1).tolist() == [CLASSES[row] for row in rows]
 
 

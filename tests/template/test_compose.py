@@ -35,9 +35,9 @@ def compose() -> dict[str, Any]:
 def mounts(service: dict[str, Any]) -> dict[str, Path]:
     """Return the bind mounts of a service by target path."""
     return {
-        each["target"]: Path(each["source"])
-        for each in service["volumes"]
-        if each["type"] == "bind"
+        volume["target"]: Path(volume["source"])
+        for volume in service["volumes"]
+        if volume["type"] == "bind"
     }
 
 
@@ -51,14 +51,17 @@ def test_service_is_restricted(compose: dict[str, Any]) -> None:
     assert service["stop_grace_period"] == "45s"
     assert Settings().shutdown_delay_seconds + Settings().shutdown_timeout_seconds + 10 <= 45
     assert {"cpus", "mem_limit", "pids_limit"} < set(service)
-    for each in compose["services"].values():
-        assert (each["cap_drop"], each["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    for container in compose["services"].values():
+        assert (container["cap_drop"], container["security_opt"]) == (
+            ["ALL"],
+            ["no-new-privileges:true"],
+        )
 
 
 def test_ports_bind_to_loopback(compose: dict[str, Any]) -> None:
     """All ports are published on loopback only. The service's ports match its settings."""
     services = compose["services"]
-    assert {port["host_ip"] for each in services.values() for port in each["ports"]} == {
+    assert {port["host_ip"] for container in services.values() for port in container["ports"]} == {
         "127.0.0.1"
     }
     assert [port["target"] for port in services["service"]["ports"]] == [
@@ -109,9 +112,9 @@ def test_grafana_shows_the_dashboard(compose: dict[str, Any]) -> None:
     assert files[dashboard] == DEPLOY / "helm/monitoring/dashboard.json"
     assert grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
     (variable,) = (
-        each
-        for each in json.loads(files[dashboard].read_text())["templating"]["list"]
-        if each["name"] == "datasource"
+        variable
+        for variable in json.loads(files[dashboard].read_text())["templating"]["list"]
+        if variable["name"] == "datasource"
     )
     assert (variable["type"], variable["query"]) == ("datasource", source["type"])
     assert source["isDefault"]

@@ -73,9 +73,9 @@ def test_pages_of_other_origins(chromium: Browser, tmp_path: Path) -> None:
             page.goto(origin)
             return page.evaluate(CALL, [url, key])
 
-        found = call(permitted, KEY)
-        length, request_id = found["headers"]
-        assert (found["status"], found["size"]) == (200, int(length) + 2 * 4)
+        response = call(permitted, KEY)
+        length, request_id = response["headers"]
+        assert (response["status"], response["size"]) == (200, int(length) + 2 * 4)
         assert request_id
         assert call(permitted, "wrong-key-0123456789")["status"] == 401
         assert call(other, KEY) == "TypeError: Failed to fetch"

@@ -78,16 +78,16 @@ def imports(node: ast.AST) -> Iterator[str]:
 @cache
 def modules_imported(package: str) -> set[str]:
     """Return all modules that the files of a package import."""
-    own = [path for path in FILES if package_of_file(path) == package]
-    return {name for path in own for name in imports(ast.parse(path.read_text(encoding="utf-8")))}
+    paths = [path for path in FILES if package_of_file(path) == package]
+    return {name for path in paths for name in imports(ast.parse(path.read_text(encoding="utf-8")))}
 
 
 def packages_imported(package: str) -> set[str]:
     """Return the other packages of this repository that a package imports."""
-    own = {
+    modules = {
         name for name in modules_imported(package) if name.split(".")[0] in ("app", "grpc_service")
     }
-    return {package_of(name) for name in own} - {package}
+    return {package_of(name) for name in modules} - {package}
 
 
 PACKAGES = sorted({package_of_file(path) for path in FILES})
@@ -131,6 +131,6 @@ def test_a_library_has_its_packages(library: str) -> None:
     users = {
         name
         for name in PACKAGES
-        if any(each.split(".")[0] == library for each in modules_imported(name))
+        if any(module.split(".")[0] == library for module in modules_imported(name))
     }
     assert users - EXEMPT <= LIBRARIES[library]

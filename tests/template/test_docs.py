@@ -53,15 +53,15 @@ def anchors(page: Path) -> set[str]:
 
 def links(page: Path) -> set[tuple[str, Path, str]]:
     """Return the links of a page to this repository's files: as written, the file, and the heading."""
-    found = LINK.findall(prose(page))
+    matches = LINK.findall(prose(page))
     docs = [
         (link, ROOT / "docs" / link.removeprefix(DOCS_URL), anchor)
-        for link, anchor in found
+        for link, anchor in matches
         if DOCS_URL in link
     ]
     relative = [
         (link, page.parent / link if link else page, anchor)
-        for link, anchor in found
+        for link, anchor in matches
         if "://" not in link
     ]
     return {*docs, *relative}

@@ -41,15 +41,15 @@ MODEL = "my-model.1"
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return project(framework), which generates a project for it once."""
-    made: dict[str, Path] = {}
+    projects: dict[str, Path] = {}
 
     def make(framework: str) -> Path:
-        if framework not in made:
+        if framework not in projects:
             answers = {"framework": framework, "project_slug": "made", "model_name": MODEL}
-            made[framework] = give_messages(
+            projects[framework] = give_messages(
                 make_project(tmp_path_factory.mktemp("projects"), **answers)
             )
-        return made[framework]
+        return projects[framework]
 
     return make
 
@@ -136,11 +136,11 @@ def test_project_contains_only_its_framework(
     project: Callable[[str], Path], framework: str
 ) -> None:
     """A project contains the model, packages and example of its framework, and nothing of other frameworks."""
-    made, example = project(framework), ROOT / "examples" / framework
-    assert [path.name for path in (made / "examples").iterdir()] == [framework]
-    assert "<!--" not in (made / "README.md").read_text()
-    assert MODEL in chapter(made)
-    kept = {path.name for path in (made / "examples" / framework).iterdir()}
+    folder, example = project(framework), ROOT / "examples" / framework
+    assert [path.name for path in (folder / "examples").iterdir()] == [framework]
+    assert "<!--" not in (folder / "README.md").read_text()
+    assert MODEL in chapter(folder)
+    kept = {path.name for path in (folder / "examples" / framework).iterdir()}
     assert "train.py" in kept
     moved = {
         "predict.py",
@@ -152,17 +152,19 @@ def test_project_contains_only_its_framework(
         "model",
     }
     assert not kept & moved
-    assert (made / "app/signature.py").exists() == (framework == "mlflow")
-    setup = (made / "setup.cfg").read_text()
+    assert (folder / "app/signature.py").exists() == (framework == "mlflow")
+    setup = (folder / "setup.cfg").read_text()
     if framework == FRAMEWORKS[0]:
         template = setup_without_docs().replace("open-inference-service", "made")
         assert setup == re.sub(r"^(batch|plots) =\n(    .*\n)+", "", template, flags=re.MULTILINE)
         return
-    assert {path.name for path in (made / "model").iterdir()} == {
+    assert {path.name for path in (folder / "model").iterdir()} == {
         path.name for path in (example / "model").iterdir()
     }
-    assert (made / "tests/test_predict.py").read_text() == (example / "test_predict.py").read_text()
-    assert (made / "deploy/requirements.txt").read_text() == (example / "lock.txt").read_text()
+    assert (folder / "tests/test_predict.py").read_text() == (
+        example / "test_predict.py"
+    ).read_text()
+    assert (folder / "deploy/requirements.txt").read_text() == (example / "lock.txt").read_text()
     needed = [
         line
         for line in (example / "requirements.txt").read_text().splitlines()
@@ -183,35 +185,35 @@ def test_image_installs_openmp_for_lightgbm(project: Callable[[str], Path], name
 def test_project_tests_pass(project: Callable[[str], Path], framework: str) -> None:
     """The project's own tests of the model and the service pass."""
     skip_without(framework)
-    made = project(framework)
-    env = {**os.environ, "PYTHONPATH": str(made)}
+    folder = project(framework)
+    env = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
 def test_missing_model_file(project: Callable[[str], Path], framework: str, tmp_path: Path) -> None:
     """If the model file is missing, startup fails with one line that names the file and MODEL_DIR."""
     skip_without(framework)
-    made = project(framework)
+    folder = project(framework)
     http, grpc = map(str, free_ports(2))
     ports = {
         "HOST": "127.0.0.1",
         "HTTP_PORT": http,
         "GRPC_PORT": grpc,
         "WORKERS": "1",
-        "PYTHONPATH": str(made),
+        "PYTHONPATH": str(folder),
     }
     command = [sys.executable, "-m", "gunicorn", "app:create_app()"]
     env = {**os.environ, **ports, "MODEL_DIR": str(tmp_path)}
-    done = subprocess.run(command, cwd=made, env=env, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=180)
     *_, last = done.stderr.splitlines()
     missing = re.search(
         rf"Cannot start: .*app/predict.py, line \d+: {tmp_path}/(\S+): file not found.* MODEL_DIR",
         last,
     )
     assert missing, done.stderr
-    assert (made / "model" / missing[1]).is_file()
+    assert (folder / "model" / missing[1]).is_file()
     assert "Traceback" not in done.stderr
 
 
@@ -219,19 +221,19 @@ def test_readme_calls(
     project: Callable[[str], Path], framework: str, service: Running, tmp_path: Path
 ) -> None:
     """The calls with curl, tritonclient and grpcurl in the README work unchanged."""
-    made = project(framework)
+    folder = project(framework)
     python = make_clients()
-    response = call(made, service)
+    response = call(folder, service)
     assert response["model_name"] == MODEL, response
     names = {output["name"] for output in response["outputs"]}
-    text = calls_of(made, service)
+    text = calls_of(folder, service)
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "call.py").write_text(block)
     assert (
         subprocess.run(
-            [python, tmp_path / "call.py"], cwd=made, env={**os.environ, **LOCAL}
+            [python, tmp_path / "call.py"], cwd=folder, env={**os.environ, **LOCAL}
         ).returncode
         == 0
     )
     for command in commands(text)[1:]:
-        assert {output["name"] for output in grpcurl(command, made)["outputs"]} == names
+        assert {output["name"] for output in grpcurl(command, folder)["outputs"]} == names

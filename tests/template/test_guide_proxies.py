@@ -44,8 +44,8 @@ def proxies() -> Path:
 
 def test_nginx(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
     """nginx accepts the configuration of the page, passes both protocols on one port, and limits a client."""
-    shown, file = "127.0.0.1:8000", "/etc/nginx/conf.d/inference.conf"
-    guide, actual = read_guide("nginx"), local_addresses(shown)
+    page_address, file = "127.0.0.1:8000", "/etc/nginx/conf.d/inference.conf"
+    guide, actual = read_guide("nginx"), local_addresses(page_address)
     actual |= {file: "inference.conf", "rate=100r/s": "rate=10r/s"}
     folder = make_folder(guide, tmp_path, linked_project, actual)
     (folder / "nginx.conf").write_text(NGINX.format(file=folder / "inference.conf"))
@@ -56,7 +56,7 @@ def test_nginx(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
 
     @contextmanager
     def nginx() -> Iterator[None]:
-        with other_server([*command, *user], folder, actual[shown]) as server:
+        with other_server([*command, *user], folder, actual[page_address]) as server:
             yield
             assert server.get("/") is not None
             check_proxy(server)
@@ -69,8 +69,8 @@ def test_nginx(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
 
 def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
     """Envoy accepts the configuration of the page, passes both protocols on one port, and limits clients."""
-    shown = "127.0.0.1:8000"
-    guide, actual = read_guide("envoy"), local_addresses(shown)
+    page_address = "127.0.0.1:8000"
+    guide, actual = read_guide("envoy"), local_addresses(page_address)
     for address, free in list(actual.items()):
         host, _, port = address.partition(":")
         actual[f"address: {host}, port_value: {port}"] = (
@@ -86,7 +86,7 @@ def test_envoy(tmp_path: Path, linked_project: Path, proxies: Path) -> None:
     @contextmanager
     def envoy() -> Iterator[None]:
         command = [proxies / "envoy", "-c", "envoy.yaml", "--use-dynamic-base-id"]
-        with other_server(command, folder, actual[shown]) as server:
+        with other_server(command, folder, actual[page_address]) as server:
             yield
             check_proxy(server)
             with open_requests(server, 100):
@@ -136,8 +136,8 @@ def open_requests(server: Running, count: int) -> Iterator[None]:
             stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
             for _ in range(count)
         ]
-        for each in sent:
-            each.sendall(head)
+        for sock in sent:
+            sock.sendall(head)
         yield
 
 

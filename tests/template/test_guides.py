@@ -76,8 +76,8 @@ def accepts_connections(server: Running) -> bool:
 
 def test_migration_from_flask(tmp_path: Path, linked_project: Path) -> None:
     """The old route and the service give the printed responses."""
-    shown = "127.0.0.1:5000"
-    guide, actual = read_guide("from-flask"), local_addresses(shown)
+    page_address = "127.0.0.1:5000"
+    guide, actual = read_guide("from-flask"), local_addresses(page_address)
     folder = make_folder(guide, tmp_path, linked_project, actual)
     command = [
         sys.executable,
@@ -87,25 +87,25 @@ def test_migration_from_flask(tmp_path: Path, linked_project: Path) -> None:
         "server",
         "run",
         "--port",
-        str(port_of(actual[shown])),
+        str(port_of(actual[page_address])),
     ]
-    with other_server(command, folder, actual[shown], accepts_connections):
+    with other_server(command, folder, actual[page_address], accepts_connections):
         run_guide(guide, folder, actual)
 
 
 @pytest.mark.slow
 def test_migration_from_bentoml(tmp_path: Path, linked_project: Path) -> None:
     """The BentoML service and this service give the printed responses."""
-    shown = "127.0.0.1:3000"
-    guide, actual = read_guide("from-bentoml"), local_addresses(shown)
+    page_address = "127.0.0.1:3000"
+    guide, actual = read_guide("from-bentoml"), local_addresses(page_address)
     folder = make_folder(guide, tmp_path, linked_project, actual)
     python = make_environment("bentoml", ROOT / "dev/benchmarks/servers/bentoml/requirements.txt")
     command = [python, "-m", "bentoml", "serve", "service:Parcels", "--host", "127.0.0.1", "--port"]
     variables = {"BENTOML_HOME": tmp_path / "home", "BENTOML_DO_NOT_TRACK": "true"}
     with other_server(
-        [*command, str(port_of(actual[shown]))],
+        [*command, str(port_of(actual[page_address]))],
         folder,
-        actual[shown],
+        actual[page_address],
         lambda server: server.get("/readyz") is not None,
         **variables,
     ):
@@ -158,8 +158,8 @@ def test_migration_with_same_protocol(
 def essence(answer: dict) -> tuple:
     """Return the name of the model, the id of the request, and each output without its parameters."""
     outputs = [
-        tuple(each[name] for name in ("name", "shape", "datatype", "data"))
-        for each in answer["outputs"]
+        tuple(output[name] for name in ("name", "shape", "datatype", "data"))
+        for output in answer["outputs"]
     ]
     return answer["model_name"], answer["id"], outputs
 
@@ -184,11 +184,11 @@ def test_secrets(tmp_path: Path, linked_project: Path, render: Render) -> None:
 
     The store of the test checks the token. Python's web server on the page does not.
     """
-    shown = "127.0.0.1:9000"
-    guide, actual = read_guide("secrets"), local_addresses(shown)
+    page_address = "127.0.0.1:9000"
+    guide, actual = read_guide("secrets"), local_addresses(page_address)
     folder = make_folder(guide, tmp_path, linked_project, actual)
     store = type("StoreOfPage", (Store,), {"weights": guide.files["store/parcels.json"].encode()})
-    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[shown])), store) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port_of(actual[page_address])), store) as server:
         threading.Thread(target=server.serve_forever).start()
         try:
             run_guide(guide, folder, actual)
@@ -203,10 +203,12 @@ def test_secrets(tmp_path: Path, linked_project: Path, render: Render) -> None:
         "spec"
     ]
     (container,) = pod["containers"]
-    variables = {each["name"]: each.get("value") for each in container["env"]}
-    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     secrets = {
-        each["secret"]["secretName"]: each["name"] for each in pod["volumes"] if "secret" in each
+        volume["secret"]["secretName"]: volume["name"]
+        for volume in pod["volumes"]
+        if "secret" in volume
     }
     assert variables["API_KEYS_FILE"] == f"{mounts[secrets['api-keys']]}/keys.txt"
     assert variables["WEIGHTS_TOKEN_FILE"] == f"{mounts[secrets['weights-token']]}/token"
@@ -235,11 +237,13 @@ def test_capture_values(render: Render) -> None:
     values = yaml.safe_load(read_guide("capture").files["capture.yaml"])
     pod = render(**values)["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    variables = {each["name"]: each.get("value") for each in container["env"]}
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
     (mount,) = [
-        each for each in container["volumeMounts"] if each["mountPath"] == variables["CAPTURE_DIR"]
+        mount
+        for mount in container["volumeMounts"]
+        if mount["mountPath"] == variables["CAPTURE_DIR"]
     ]
-    assert mount["name"] in [each["name"] for each in pod["volumes"] if "emptyDir" in each]
+    assert mount["name"] in [volume["name"] for volume in pod["volumes"] if "emptyDir" in volume]
     assert 2 * int(variables["WORKERS"]) * int(variables["CAPTURE_MAX_BYTES"]) == 200 * 2**20
 
 
@@ -248,7 +252,7 @@ def test_large_models_values(render: Render) -> None:
     values = yaml.safe_load(read_guide("large-models").files["large-model.yaml"])
     deployment = render(**values)["Deployment"]["spec"]
     (container,) = deployment["template"]["spec"]["containers"]
-    variables = {each["name"]: each.get("value") for each in container["env"]}
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert variables["WORKERS"] == "4"
     probe = container["startupProbe"]
     assert (

@@ -88,7 +88,7 @@ def podman() -> Iterator[Podman]:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a new project whose image has the Python version of the tests."""
-    made = make_project(
+    folder = make_project(
         tmp_path_factory.mktemp("project"),
         project_name="Churn",
         description=DESCRIPTION,
@@ -96,14 +96,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         python_version=PYTHON_VERSION,
     )
     # Files that must not be in the image.
-    (made / "secrets").mkdir()
-    (made / "secrets" / "keys.txt").write_text("secret")
-    (made / "app" / "__pycache__").mkdir()
-    (made / "app" / "__pycache__" / "stale.pyc").write_text("")
-    (made / "grpc_service" / "stale.binpb").write_text("")
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "keys.txt").write_text("secret")
+    (folder / "app" / "__pycache__").mkdir()
+    (folder / "app" / "__pycache__" / "stale.pyc").write_text("")
+    (folder / "grpc_service" / "stale.binpb").write_text("")
     # With a strict umask, git creates files that only their owner may read.
-    (made / "app" / "predict.py").chmod(0o600)
-    return made
+    (folder / "app" / "predict.py").chmod(0o600)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -43,9 +43,9 @@ def test_manifests_are_valid_for_kserve(name: str) -> None:
             "InferenceService": ["inferenceservice"],
             "ServingRuntime": ["servingruntime", "clusterservingruntime"],
         }
-        for each in kinds[kind]:
+        for resource in kinds[kind]:
             validator = validator_of(
-                f"{each}.serving.kserve.io", document["apiVersion"].rpartition("/")[2]
+                f"{resource}.serving.kserve.io", document["apiVersion"].rpartition("/")[2]
             )
             validator.validate(document)
             holder = document["spec"].get("predictor", document["spec"])
@@ -121,9 +121,10 @@ def test_standard_mode(name: str, tmp_path: Path, render: Render) -> None:
         == settings.shutdown_delay_seconds + settings.shutdown_timeout_seconds + 10
     )
     paths = {
-        each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "readiness", "liveness")
+        probe: container[f"{probe}Probe"]["httpGet"]
+        for probe in ("startup", "readiness", "liveness")
     }
-    assert {each: get["path"] for each, get in paths.items()} == {
+    assert {probe: get["path"] for probe, get in paths.items()} == {
         "startup": READY,
         "readiness": READY,
         "liveness": LIVE,
@@ -185,8 +186,8 @@ def test_knative_port_and_probes(tmp_path: Path) -> None:
     assert rest["livenessProbe"].pop("httpGet") == {"path": LIVE, "port": settings.http_port}
     assert remote["livenessProbe"].pop("exec")["command"] == health_check()
     assert settings.shutdown_delay_seconds == 0
-    for each in (rest, remote):
-        del each["ports"], each["readinessProbe"]
+    for container in (rest, remote):
+        del container["ports"], container["readinessProbe"]
     assert rest == remote
 
 
@@ -239,10 +240,10 @@ def test_canary(name: str) -> None:
 
 def test_runtime_matches_inference_service() -> None:
     """The InferenceService names the runtime, its format and a protocol. The runtime is not selected automatically."""
-    found = documents("servingruntime")
+    manifests = documents("servingruntime")
     runtime, model = (
-        found["ServingRuntime"],
-        found["InferenceService"]["spec"]["predictor"]["model"],
+        manifests["ServingRuntime"],
+        manifests["InferenceService"]["spec"]["predictor"]["model"],
     )
     assert model["runtime"] == runtime["metadata"]["name"]
     assert runtime["spec"]["supportedModelFormats"] == [

@@ -34,7 +34,7 @@ def build() -> list[Requirement]:
     (line,) = re.findall(
         r"^requires = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
     )
-    return [Requirement(each) for each in re.findall(r'"(.*?)"', line)]
+    return [Requirement(text) for text in re.findall(r'"(.*?)"', line)]
 
 
 def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
@@ -44,15 +44,15 @@ def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
         re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", ""),
     )
     return [
-        (Requirement(re.split(r"\s+--hash=", each)[0]), re.findall(r"--hash=(\S+)", each))
-        for each in entries
+        (Requirement(re.split(r"\s+--hash=", entry)[0]), re.findall(r"--hash=(\S+)", entry))
+        for entry in entries
     ]
 
 
 def example(folder: Path) -> list[Requirement]:
     """Return the requirements of a project with the framework."""
-    own = (folder / "requirements.txt").read_text().splitlines()
-    return [*service(), *(Requirement(line) for line in own if line[0] != "#")]
+    lines = (folder / "requirements.txt").read_text().splitlines()
+    return [*service(), *(Requirement(line) for line in lines if line[0] != "#")]
 
 
 ASKED = {
@@ -79,9 +79,13 @@ def test_lock_contains_requirements(lock: Path, python: str, machine: str) -> No
         "platform_machine": machine,
     }
     pinned = [
-        each for each, _ in locked(lock) if each.marker is None or each.marker.evaluate(place)
+        requirement
+        for requirement, _ in locked(lock)
+        if requirement.marker is None or requirement.marker.evaluate(place)
     ]
-    versions = {each.name: str(each.specifier).removeprefix("==") for each in pinned}
+    versions = {
+        requirement.name: str(requirement.specifier).removeprefix("==") for requirement in pinned
+    }
     assert len(versions) == len(pinned)
     for requirement in ASKED[lock]():
         if requirement.marker is None or requirement.marker.evaluate(place):
@@ -97,6 +101,6 @@ def test_lock_contains_only_hashed_packages(lock: Path) -> None:
     for requirement, hashes in locked(lock):
         assert re.fullmatch(r"==[\w.+!]+", str(requirement.specifier)), requirement
         assert hashes
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), requirement
     assert "://" not in lock.read_text()
     assert not re.search(r"^\s*-[^-]|^\s*--(?!hash)", lock.read_text(), re.MULTILINE)

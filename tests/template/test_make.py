@@ -38,14 +38,14 @@ def new_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(new_project: Path, tmp_path: Path) -> Path:
     """Return a copy of a new project. Its environment contains the tools of this one."""
-    made = shutil.copytree(new_project, tmp_path / "made")
-    bin_folder = made / ".venv" / "bin"
+    folder = shutil.copytree(new_project, tmp_path / "made")
+    bin_folder = folder / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
     for tool in ("python", "ruff", "mypy"):
         (bin_folder / tool).symlink_to(BESIDE / tool)
     for stamp in (".serve", ".dev"):
-        (made / ".venv" / stamp).touch()
-    return made
+        (folder / ".venv" / stamp).touch()
+    return folder
 
 
 def make(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -169,27 +169,27 @@ def test_rejects_unusable_python(
     new_project: Path, tmp_path: Path, python: str, expected: str
 ) -> None:
     """An unusable PYTHON is reported with a valid example, and no environment is created."""
-    made = shutil.copytree(new_project, tmp_path / "made")
-    old = made / "old"
+    folder = shutil.copytree(new_project, tmp_path / "made")
+    old = folder / "old"
     old.write_text(
         '#!/bin/sh\ncase "$2" in *version_info*) exit 1;; esac\ntest "$1" != --version || echo Python 3.9.1\n'
     )
     old.chmod(0o755)
-    done = make(made, "serve", f"PYTHON={python}")
+    done = make(folder, "serve", f"PYTHON={python}")
     assert done.returncode != 0
     assert f"{expected}. Select Python 3.11 or newer: make PYTHON=python3.12 ..." in done.stdout
-    assert not (made / ".venv").exists()
+    assert not (folder / ".venv").exists()
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_long_model_names_need_no_formatting(tmp_path: Path, framework: str) -> None:
     """A new project is formatted, regardless of the length of the model's name."""
-    made = make_project(
+    folder = make_project(
         tmp_path, framework=framework, model_name="m" * 100, model_version="v" * 100
     )
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
-            [BESIDE / "ruff", *command, "."], cwd=made, capture_output=True, text=True
+            [BESIDE / "ruff", *command, "."], cwd=folder, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout
 

@@ -36,12 +36,12 @@ class Difference:
     to_mlserver: dict[str, Any] = field(default_factory=dict)
 
 
-def in_all_forms(found: Any) -> dict[str, Any]:
-    return dict.fromkeys(FORMS, found)
+def in_all_forms(value: Any) -> dict[str, Any]:
+    return dict.fromkeys(FORMS, value)
 
 
-def binary(found: Any) -> dict[str, Any]:
-    return dict.fromkeys(("raw", "typed"), found)
+def binary(value: Any) -> dict[str, Any]:
+    return dict.fromkeys(("raw", "typed"), value)
 
 
 def inputs(array: Any) -> dict[str, Any]:
@@ -179,18 +179,18 @@ def decode(case: Case, request: api.InferenceRequest) -> Any:
     if case.content_type:
         return codecs.find_request_codec(case.content_type).decode_request(request)
     return {
-        each.name: codecs.find_input_codec(each.parameters["content_type"]).decode_input(each)
-        for each in request.inputs
+        tensor.name: codecs.find_input_codec(tensor.parameters["content_type"]).decode_input(tensor)
+        for tensor in request.inputs
     }
 
 
 def check(outcome: dict[str, Any], case: Case, differences: dict[str, Any], form: str) -> None:
     """Check that the outcome is the payload, or the value in `differences` if it has the form."""
-    found, expected = outcome["found"], describe(case.expected)
+    actual, expected = outcome["found"], describe(case.expected)
     if form in differences:
-        assert found != expected, "they agree now. Remove the form from DIFFERENCES"
+        assert actual != expected, "they agree now. Remove the form from DIFFERENCES"
         expected = describe(differences[form])
-    assert found == expected, outcome.get("message")
+    assert actual == expected, outcome.get("message")
 
 
 def difference(name: str) -> Difference:
@@ -216,8 +216,8 @@ def test_differences_are_listed() -> None:
     page = (ROOT / "dev/conformance/README.md").read_text()
     chapter = page.split("\n## Codecs\n")[1].split("\n## ")[0]
     by_reason: dict[str, list[str]] = {}
-    for name, each in DIFFERENCES.items():
-        by_reason.setdefault(each.reason, []).append(f"`{name}`")
+    for name, difference in DIFFERENCES.items():
+        by_reason.setdefault(difference.reason, []).append(f"`{name}`")
     listed = [" ".join(item.split()) for item in re.split("^- ", chapter, flags=re.MULTILINE)[1:]]
     assert listed == [f"{reason} ({', '.join(names)})" for reason, names in by_reason.items()]
     assert set(DIFFERENCES) <= set(CASES)

@@ -70,14 +70,18 @@ def dashboard() -> dict[str, Any]:
 
 def expressions() -> list[str]:
     """Return every PromQL expression of the rules and the dashboard."""
-    found = [rule["expr"] for rule in rules()]
-    found += [
+    promql = [rule["expr"] for rule in rules()]
+    promql += [
         target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])
     ]
     queries = [
-        each["definition"] for each in dashboard()["templating"]["list"] if each["type"] == "query"
+        variable["definition"]
+        for variable in dashboard()["templating"]["list"]
+        if variable["type"] == "query"
     ]
-    return found + [re.fullmatch(r"label_values\((.*), \w+\)", query).group(1) for query in queries]
+    return promql + [
+        re.fullmatch(r"label_values\((.*), \w+\)", query).group(1) for query in queries
+    ]
 
 
 def queries() -> list[str]:
@@ -96,8 +100,10 @@ def names_in(expression: str) -> tuple[set[str], set[str]]:
     without_texts = re.sub(r'"(\\.|[^"\\])*"', '""', expression)
     selectors = re.findall(r"\{(.*?)\}", without_texts, re.DOTALL)
     groupings = re.findall(r"\b(?:by|without|on|ignoring)\s*\((.*?)\)", without_texts)
-    labels = {name for each in selectors for name in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", each)}
-    labels |= {name for each in groupings for name in re.findall(r"\w+", each)}
+    labels = {
+        name for selector in selectors for name in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector)
+    }
+    labels |= {name for grouping in groupings for name in re.findall(r"\w+", grouping)}
     bare = re.sub(
         r"\{.*?\}|\[.*?\]|\b(?:by|without|on|ignoring)\s*\(.*?\)",
         " ",
@@ -154,26 +160,26 @@ def test_every_name_in_a_text_exists(scrape_of_service: Scrape) -> None:
         ROOT / "README.md",
     ]
     for path in files:
-        found = re.findall(
+        names = re.findall(
             r"\binference_(?:request|response|batch|model|worker)\w*", path.read_text()
         )
-        assert {re.sub("_(bucket|sum|count)$", "", name) for name in found} <= known, path
+        assert {re.sub("_(bucket|sum|count)$", "", name) for name in names} <= known, path
 
 
 def test_every_label_in_a_text_exists(scrape_of_service: Scrape) -> None:
     """A label in a legend or annotation is kept by the expression's grouping."""
     texts = [(str(rule["annotations"]), rule["expr"]) for rule in rules()]
     texts += [
-        (each["legendFormat"], each["expr"])
+        (target["legendFormat"], target["expr"])
         for panel in dashboard()["panels"]
-        for each in panel.get("targets", [])
+        for target in panel.get("targets", [])
     ]
     for text, expression in texts:
         wanted = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)", text))
         left = {
             name
-            for each in re.findall(r"\bby \((.*?)\)", expression)
-            for name in re.findall(r"\w+", each)
+            for grouping in re.findall(r"\bby \((.*?)\)", expression)
+            for name in re.findall(r"\w+", grouping)
         }
         assert wanted <= left, (text, expression)
 
@@ -243,9 +249,9 @@ def test_rules_select_release(render: Render, helm: Helm) -> None:
     (group,) = manifest["spec"]["groups"]
     assert len(group["rules"]) == len(rules())
     for rule, plain in zip(group["rules"], rules(), strict=True):
-        own = 'job="demo-open-inference-service", namespace="default"'
-        assert rule == {**plain, "expr": plain["expr"].replace('job=~".+"', own)}
-        assert rule["expr"].count(own) == len(re.findall(r"inference_\w+\{", rule["expr"]))
+        selector = 'job="demo-open-inference-service", namespace="default"'
+        assert rule == {**plain, "expr": plain["expr"].replace('job=~".+"', selector)}
+        assert rule["expr"].count(selector) == len(re.findall(r"inference_\w+\{", rule["expr"]))
 
 
 def test_dashboard_belongs_to_release(render: Render) -> None:

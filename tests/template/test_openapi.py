@@ -29,7 +29,7 @@ def typed() -> Any:
     def predict(_: Any, inputs: dict[str, Any]) -> dict[str, Any]:
         return inputs
 
-    tensors = [MetadataTensor(*each) for each in TYPED]
+    tensors = [MetadataTensor(*declaration) for declaration in TYPED]
     return models.model(tensors, tensors, predict)
 
 

@@ -51,10 +51,10 @@ def accept(serve: Serve, visit: Open) -> Iterator[tuple[Page, Callable[[], str]]
     server.start()
 
     def send() -> str:
-        found = shown(page)
-        _, _, body = arguments(found["curl"])
+        calls = shown(page)
+        _, _, body = arguments(calls["curl"])
         assert app.test_client().post("/v2/models/test/infer", data=body).status_code == 200, body
-        message = Parse(arguments(found["grpcurl"])[2], ModelInferRequest())
+        message = Parse(arguments(calls["grpcurl"])[2], ModelInferRequest())
         with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             assert Grpc(channel).send(message).is_success, message
         return body

@@ -72,7 +72,7 @@ def test_keyboard_and_api_key(visit: Open, chromium: Browser, tmp_path: Path) ->
         page.get_by_label("features").fill("5.1 3.5 1.4 0.2\n6 2.9 4.5 1.5\n6.7 3 5.2 2.3")
         page.keyboard.press("Control+Enter")
         expect(response.get_by_role("row", name="1 versicolor")).to_be_visible()
-        assert [each[0] for each in response.get_by_role("listitem").all_inner_texts()] == list(
+        assert [item[0] for item in response.get_by_role("listitem").all_inner_texts()] == list(
             "012" * 3
         )
         page.set_viewport_size({"width": 390, "height": 800})
@@ -126,25 +126,27 @@ def test_calls_send_form_values(visit: Open, serve: Serve) -> None:
     app = serve(texts())
     page = visit(app.address)
     sent = predict(page)
-    found = shown(page)
-    url, option, body = arguments(found["curl"])
+    calls = shown(page)
+    url, option, body = arguments(calls["curl"])
     assert (url, option) == (f"{app.address}v2/models/test/infer", "-d")
     assert json.loads(body) == sent
-    plaintext, option, message, target, method = arguments(found["grpcurl"])
+    plaintext, option, message, target, method = arguments(calls["grpcurl"])
     assert (plaintext, option, method) == (
         "-plaintext",
         "-d",
         "inference.GRPCInferenceService/ModelInfer",
     )
     assert target == f"127.0.0.1:{Settings().grpc_port}"
-    text, gaps, large, flag = [each.contents for each in Parse(message, ModelInferRequest()).inputs]
-    assert list(text.bytes_contents) == [each.encode() for each in TEXTS]
+    text, gaps, large, flag = [
+        tensor.contents for tensor in Parse(message, ModelInferRequest()).inputs
+    ]
+    assert list(text.bytes_contents) == [text.encode() for text in TEXTS]
     assert np.isnan(gaps.fp64_contents[0])
     assert list(large.uint64_contents) == [2**64 - 1, 2**64 - 2]
     assert list(flag.bool_contents) == [True]
     (loop,) = [
         node
-        for node in ast.parse(found["python"]).body
+        for node in ast.parse(calls["python"]).body
         if isinstance(node, ast.For) and "data" in ast.dump(node)
     ]
     data = {name: values for name, _, _, values in ast.literal_eval(loop.iter)}
@@ -168,24 +170,24 @@ def test_calls_of_files_and_missing_text(visit: Open, serve: Serve) -> None:
     module.EXAMPLE = {"raw": [PNG], "text": [encoded], "gap": ["a", None]}
     page = visit(serve(module).address)
     sent = predict(page)
-    found = shown(page)
-    assert json.loads(arguments(found["curl"])[-1]) == sent
-    assert [each["data"] for each in sent["inputs"]] == [[encoded], [encoded], ["a", None]]
+    calls = shown(page)
+    assert json.loads(arguments(calls["curl"])[-1]) == sent
+    assert [tensor["data"] for tensor in sent["inputs"]] == [[encoded], [encoded], ["a", None]]
     expect(page.get_by_role("img", name="raw, row 0")).to_be_visible()
     for label in ("raw", "text"):
         page.get_by_label(label).set_input_files(
             {"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2}
         )
     twice = base64.b64encode(PNG * 2).decode()
-    assert [each["data"] for each in predict(page)["inputs"]] == [[twice], [twice], ["a", None]]
-    message = Parse(arguments(found["grpcurl"])[2], ModelInferRequest())
-    contents = [list(each.contents.bytes_contents) for each in message.inputs]
+    assert [tensor["data"] for tensor in predict(page)["inputs"]] == [[twice], [twice], ["a", None]]
+    message = Parse(arguments(calls["grpcurl"])[2], ModelInferRequest())
+    contents = [list(tensor.contents.bytes_contents) for tensor in message.inputs]
     assert contents == [[PNG], [encoded.encode()], [b"a", b"NA"]]
-    assert "Missing text" not in found["python"] + found["grpcurl"]
-    assert "from base64 import b64decode\n" in found["python"]
-    assert f'("raw", "BYTES", [1], [b64decode("{encoded}")]),' in found["python"]
-    assert f'("text", "BYTES", [1], ["{encoded}"]),' in found["python"]
-    assert '("gap", "BYTES", [2], ["a", "NA"]),' in found["python"]
+    assert "Missing text" not in calls["python"] + calls["grpcurl"]
+    assert "from base64 import b64decode\n" in calls["python"]
+    assert f'("raw", "BYTES", [1], [b64decode("{encoded}")]),' in calls["python"]
+    assert f'("text", "BYTES", [1], ["{encoded}"]),' in calls["python"]
+    assert '("gap", "BYTES", [2], ["a", "NA"]),' in calls["python"]
 
 
 def test_values_that_a_client_cannot_send(visit: Open, serve: Serve) -> None:
@@ -241,13 +243,13 @@ def test_calls_over_tls_with_keys(visit: Open, tmp_path: Path) -> None:
             http_credentials={"username": "anyone", "password": KEY},
         )
         predict(page)
-        found = shown(page)
+        calls = shown(page)
         expect(page.get_by_text("If the certificate is not trusted")).to_be_visible()
-    assert "ssl=True" in found["python"]
-    assert "-plaintext" not in found["grpcurl"]
+    assert "ssl=True" in calls["python"]
+    assert "-plaintext" not in calls["grpcurl"]
     for tool in ("curl", "grpcurl"):
-        assert '-H "Authorization: Bearer $API_KEY"' in found[tool]
-    assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in found["python"]
+        assert '-H "Authorization: Bearer $API_KEY"' in calls[tool]
+    assert """headers={"Authorization": f"Bearer {os.environ['API_KEY']}"}""" in calls["python"]
 
 
 def test_calls_equal_the_request(visit: Open, all_kinds: str) -> None:
@@ -262,7 +264,7 @@ def test_calls_equal_the_request(visit: Open, all_kinds: str) -> None:
         {"name": "dot.png", "mimeType": "image/png", "buffer": PNG * 2}
     )
     sent = predict(page)
-    data = [each["data"] for each in sent["inputs"]]
+    data = [tensor["data"] for tensor in sent["inputs"]]
     assert data[:4] == [["it's $(id)\n", "a/b"], [1, 2, 3, -9007199254740993], [0.001], [False]]
     assert base64.b64decode(data[4][0]) == PNG * 2
     expect(page.locator('[data-tool="curl"] code')).to_contain_text("1e-3")

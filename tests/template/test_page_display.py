@@ -23,7 +23,7 @@ def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
     first = many.locator("tbody tr").first
     assert first.locator("td").nth(1).text_content() == "9007199254740993"
     assert first.get_by_role("listitem").all_inner_texts() == ["0\n25.0 %", "1\n75.0 %", "2\n0.0 %"]
-    assert [each.get_attribute("alt") for each in one.locator("img").all()] == [
+    assert [image.get_attribute("alt") for image in one.locator("img").all()] == [
         "picture back, row 0"
     ]
     assert one.locator("canvas").count() == 1
@@ -35,7 +35,9 @@ def test_outputs_are_displayed(visit: Open, all_kinds: str) -> None:
 def test_probabilities_of_every_float_datatype(visit: Open, serve: Serve) -> None:
     """Probabilities have bars in each floating-point datatype."""
     outputs = [MetadataTensor(name, name, [-1, 2]) for name in ("FP16", "BF16", "FP32", "FP64")]
-    module = models.model([], outputs, lambda _: {each.name: [[0.25, 0.75]] for each in outputs})
+    module = models.model(
+        [], outputs, lambda _: {tensor.name: [[0.25, 0.75]] for tensor in outputs}
+    )
     page = visit(serve(module).address)
     predict(page)
     assert page.locator(".bars").count() == len(outputs)
@@ -88,7 +90,7 @@ def test_wide_result_scrolls(visit: Open, columns: str) -> None:
     )
     predict(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    number, when, _, _, words, _ = (lines(each) for each in page.locator("#outputs td").all())
+    number, when, _, _, words, _ = (lines(cell) for cell in page.locator("#outputs td").all())
     assert (number, when) == (1, 1)
     assert words > 1
     assert lines(page.locator("#outputs td span").get_by_text("well-known")) == 1

@@ -46,13 +46,13 @@ def test_table_input(visit: Open, columns: str) -> None:
     page = visit(columns)
     for text, value in (("+09007199254740993", 2**53 + 1), ("-00.50e1", -5), ("", None)):
         page.get_by_label("number").fill(text)
-        assert [each["data"] for each in predict(page)["inputs"]] == [[value], ["one"], [True]]
+        assert [tensor["data"] for tensor in predict(page)["inputs"]] == [[value], ["one"], [True]]
     expect(page.get_by_role("row", name="number null")).to_be_visible()
 
     page.get_by_label("Several rows").check()
     expect(page.get_by_label("CSV")).to_have_value("number,word,is it\n1.5,one,true")
     page.get_by_label("CSV").fill('\nword\tNUMBER\tIs It\n"tab\there"\t.5\tTRUE\n\n\t\t0\n \n')
-    sent = {each["name"]: (each["shape"], each["data"]) for each in predict(page)["inputs"]}
+    sent = {tensor["name"]: (tensor["shape"], tensor["data"]) for tensor in predict(page)["inputs"]}
     assert sent == {
         "number": ([2], [0.5, None]),
         "word": ([2], ["tab\there", None]),
@@ -128,7 +128,7 @@ def test_rejects_invalid_form_values(
     """Invalid input is reported with its position, and no request is sent."""
     page = visit(request.getfixturevalue(model))
     requested_urls = []
-    page.on("request", lambda each: requested_urls.append(each.url))
+    page.on("request", lambda sent_request: requested_urls.append(sent_request.url))
     if label == "CSV":
         page.get_by_label("Several rows").check()
     for text, expected in cases:
@@ -141,9 +141,9 @@ def test_rejects_invalid_form_values(
 def test_grid_input(visit: Open, rows: str) -> None:
     """Blank lines separate matrices, flat lists take the declared shape, and text is quoted like in CSV."""
     page = visit(rows)
-    for each in predict(page)["inputs"]:
+    for tensor in predict(page)["inputs"]:
         np.testing.assert_array_equal(
-            np.reshape(each["data"], each["shape"]), grids().EXAMPLE[each["name"]]
+            np.reshape(tensor["data"], tensor["shape"]), grids().EXAMPLE[tensor["name"]]
         )
     page.get_by_label("words").fill('"a;b", c\n\n"d ""e""\nf", ""')
     for text in (
@@ -178,14 +178,14 @@ def test_optional_inputs(visit: Open, serve: Serve) -> None:
         return {"number": number}
 
     page = visit(serve(models.model([*columns, flag], columns[:1], predict_)).address)
-    assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
+    assert [tensor["name"] for tensor in predict(page)["inputs"]] == ["number"]
     for choice, value in (("true", True), ("false", False)):
         page.get_by_label("flag").select_option(choice)
         assert predict(page)["inputs"][1]["data"] == [value]
     check(page)
     page.get_by_label("flag").select_option("absent")
-    assert [each["name"] for each in predict(page)["inputs"]] == ["number"]
+    assert [tensor["name"] for tensor in predict(page)["inputs"]] == ["number"]
     page.get_by_label("Several rows").check()
     page.get_by_label("CSV").fill("number,more,flag\n1,,true\n2,,false")
-    sent = [(each["name"], each["data"]) for each in predict(page)["inputs"]]
+    sent = [(tensor["name"], tensor["data"]) for tensor in predict(page)["inputs"]]
     assert sent == [("number", [1, 2]), ("flag", [True, False])]

@@ -64,19 +64,21 @@ def test_every_metric_is_listed() -> None:
             r"^\| `(inference_\w+)` \| (.*?) \|", (DOCS / "monitoring.md").read_text(), re.MULTILINE
         )
     }
-    shown = {}
+    scraped_rows = {}
     with gunicorn(ROOT, "tests.service.apps:numbers()") as service:
         call(service, "test", {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]})
         families = scrape(service).families.values()
     for family in families:
         if family.name.startswith("inference_"):
             name = family.name + "_total" * (family.type == "counter")
-            shown[name] = {label for sample in family.samples for label in sample.labels} - {"le"}
+            scraped_rows[name] = {label for sample in family.samples for label in sample.labels} - {
+                "le"
+            }
     none_yet = {  # no request was rejected or captured
         "inference_requests_rejected_total": {"model", "version", "protocol", "reason"},
         "inference_captures_dropped_total": {"reason"},
     }
-    assert rows == {**shown, **none_yet}
+    assert rows == {**scraped_rows, **none_yet}
 
 
 TYPES = {str: "string", int: "integer", float: "number"}
@@ -102,11 +104,11 @@ def test_every_log_field_is_listed() -> None:
                 client.infer(protocol, value, **traced)
             client.infer(protocol, name="other")
         client.post("/unknown", None, "GET")
-    found: dict[str, set[str]] = {}
+    types_by_field: dict[str, set[str]] = {}
     for line in service.last_words.splitlines():
         for name, value in json.loads(line).items():
-            found.setdefault(name, set()).add(TYPES[type(value)])
-    assert found == {name: {kind} for name, kind in listed.items()}
+            types_by_field.setdefault(name, set()).add(TYPES[type(value)])
+    assert types_by_field == {name: {kind} for name, kind in listed.items()}
 
 
 def call(service: Running, model: str, tensor: dict[str, Any]) -> Any:

@@ -66,12 +66,12 @@ def chapter(page: Path, name: str) -> str:
 
 def lines(text: str) -> list[str]:
     """Return the indented commands without their comments."""
-    found = re.findall(
+    commands = re.findall(
         r"^ {4}(\S.*)$",
         re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL),
         re.MULTILINE,
     )
-    return [line.split("    #")[0].strip() for line in found]
+    return [line.split("    #")[0].strip() for line in commands]
 
 
 def shell(folder: Path, command: str) -> str:
@@ -90,8 +90,8 @@ def test_guide_model(copy: Path) -> None:
     (copy / "tests/test_predict.py").write_text(tests)
     (command,) = [line for line in lines((copy / "README.md").read_text()) if "ARGS=tests/" in line]
     assert "2 passed" in shell(copy, command)
-    shown, _ = re.findall(r"^```text\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
-    assert shell(copy, ".venv/bin/python -m app check").endswith(shown)
+    output, _ = re.findall(r"^```text\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
+    assert shell(copy, ".venv/bin/python -m app check").endswith(output)
     rows = re.findall(r"^\| .* \| `(.*)` \|$", chapter(guide, "Startup errors"), re.MULTILINE)
     messages = subprocess.run(
         [copy / ".venv/bin/python", "-B", "-c", START, json.dumps(MISTAKES)],

@@ -62,7 +62,7 @@ def chapter(name: str) -> str:
 
 
 def edits(name: str) -> list[Edit]:
-    return [Edit(**found.groupdict()) for found in EDIT.finditer(chapter(name))]
+    return [Edit(**match.groupdict()) for match in EDIT.finditer(chapter(name))]
 
 
 def make_copy(folder: Path, recipe: str) -> Path:
@@ -242,6 +242,6 @@ from app import create_app
 print(create_app().test_client().get("/metrics").text)
 """
     copy = make_copy(tmp_path, "Add a metric")
-    shown = python(copy, "-c", PREPARED + script, MAX_CONCURRENCY="7")
-    assert "\ninference_max_concurrency 7.0\n" in shown
+    metrics = python(copy, "-c", PREPARED + script, MAX_CONCURRENCY="7")
+    assert "\ninference_max_concurrency 7.0\n" in metrics
     assert "\n| `inference_max_concurrency` |  |" in (copy / "docs/monitoring.md").read_text()

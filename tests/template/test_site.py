@@ -202,9 +202,9 @@ def test_comparison_has_measured_ratios() -> None:
     versions = re.findall(r"\b(?:mlserver|kserve|nvidia-pytriton) \d+\.\d+\.\d+", text)
     assert len(versions) == 3
     assert all(version in page for version in versions)
-    shown = re.findall(r"^\| ([A-Z]\d+): [^|]*\| (.*) \|$", page, re.MULTILINE)
-    assert [case for case, _ in shown] == ["U1", "D1", "D100", "B1", "G1", "G3"]
-    for case, ratios in shown:
+    rows_of_page = re.findall(r"^\| ([A-Z]\d+): [^|]*\| (.*) \|$", page, re.MULTILINE)
+    assert [case for case, _ in rows_of_page] == ["U1", "D1", "D100", "B1", "G1", "G3"]
+    for case, ratios in rows_of_page:
         assert ratios.split(" | ") == [
             rows[case][f"times {name}"] or rows[case][name] for name in SERVERS[1:]
         ]
@@ -215,21 +215,21 @@ def test_comparison_has_measured_ratios() -> None:
 )
 def test_readme_has_measured_rates(title: str, case: str) -> None:
     """The rates in the README are those of the last benchmark. A dash means that the server has no gRPC."""
-    (shown,) = re.findall(
+    (cells,) = re.findall(
         rf"^\| {title} request[^|]*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
     )
     rows = measured()[1]
     rates = [rows[case][name].partition(" (")[0] for name in SERVERS]
-    assert shown.split(" | ") == ["-" if rate == "not supported" else rate for rate in rates]
+    assert cells.split(" | ") == ["-" if rate == "not supported" else rate for rate in rates]
 
 
 def test_performance_has_measured_rates() -> None:
     """The rates on the page about performance are those of the last benchmark."""
     page = (ROOT / "docs/performance.md").read_text()
-    shown = dict(re.findall(r"^\| ([A-Z]\d+) \| [^|]* \| ([\d,]+) \|$", page, re.MULTILINE))
-    assert list(shown) == ["U1", "D1", "D100", "G1"]
+    rates = dict(re.findall(r"^\| ([A-Z]\d+) \| [^|]* \| ([\d,]+) \|$", page, re.MULTILINE))
+    assert list(rates) == ["U1", "D1", "D100", "G1"]
     rows = measured()[1]
-    for case, rate in shown.items():
+    for case, rate in rates.items():
         assert rate == rows[case]["this service"].partition(" (")[0]
 
 

@@ -49,9 +49,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.bodies += body
-        for each in ExportTraceServiceRequest.FromString(body).resource_spans:
-            self.server.resources.append(values(each.resource.attributes))
-            for scope in each.scope_spans:
+        for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
+            self.server.resources.append(values(resource_spans.resource.attributes))
+            for scope in resource_spans.scope_spans:
                 self.server.spans += scope.spans
         self.send_response(200)
         self.end_headers()
@@ -61,7 +61,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in attributes
+    }
 
 
 @contextmanager
@@ -145,9 +148,9 @@ class Run:
 
     def line(self, name: str) -> dict[str, Any]:
         (line,) = (
-            each
-            for each in self.lines
-            if each.get("request_id") == name and each["logger"] == "app.requests"
+            line
+            for line in self.lines
+            if line.get("request_id") == name and line["logger"] == "app.requests"
         )
         return line
 
@@ -186,17 +189,17 @@ def test_spans_of_a_call(run: Run, protocol: str) -> None:
     server = spans[NAMES[protocol]]
     assert server.kind == Span.SPAN_KIND_SERVER
     assert (server.parent_span_id.hex(), server.trace_state) == (PARENT, "vendor=1")
-    own = {
+    model_attributes = {
         "inference.model.name": "test",
         "inference.model.version": "1",
         "inference.request.id": f"{protocol}-good",
     }
-    expected = {**ATTRIBUTES[protocol], **own}
-    found = values(server.attributes)
-    assert {name: value for name, value in found.items() if name not in STAGES} == expected
+    expected = {**ATTRIBUTES[protocol], **model_attributes}
+    attributes = values(server.attributes)
+    assert {name: value for name, value in attributes.items() if name not in STAGES} == expected
     text = (ROOT / "docs/monitoring.md").read_text()
     assert {*re.findall(r"`(inference\.[\w.]+)`", text)} == {
-        name for name in found if name.startswith("inference.")
+        name for name in attributes if name.startswith("inference.")
     }
     assert server.status.code == Status.STATUS_CODE_UNSET
     assert spans["own"].parent_span_id == server.span_id
@@ -208,22 +211,22 @@ def test_span_of_an_own_route(run: Run) -> None:
         span.name: span for span in run.collector.spans if span.trace_id == (98).to_bytes(16, "big")
     }
     assert spans.keys() == {"PUT /own/{word}", "own"}
-    found = values(spans["PUT /own/{word}"].attributes)
+    attributes = values(spans["PUT /own/{word}"].attributes)
     expected = {"http.request.method": "PUT", "http.route": "/own/{word}", "url.path": "/own/good"}
-    assert expected.items() <= {**found}.items()
-    assert found.keys() >= {*STAGES}
+    assert expected.items() <= {**attributes}.items()
+    assert attributes.keys() >= {*STAGES}
 
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_stage_times_add_up(run: Run, protocol: str) -> None:
     """The stage times are attributes of the call's span and add up to its duration."""
     spans = run.spans_of(f"{protocol}-good")
-    server, own = spans[NAMES[protocol]], spans["own"]
-    found = values(server.attributes)
-    seconds = sum(found[name] for name in STAGES) / 1e3
+    server, own_span = spans[NAMES[protocol]], spans["own"]
+    attributes = values(server.attributes)
+    seconds = sum(attributes[name] for name in STAGES) / 1e3
     duration = (server.end_time_unix_nano - server.start_time_unix_nano) / 1e9
     assert seconds == pytest.approx(duration, abs=1e-3)  # the two clocks of a machine drift
-    assert (own.end_time_unix_nano - own.start_time_unix_nano) / 1e6 <= found[
+    assert (own_span.end_time_unix_nano - own_span.start_time_unix_nano) / 1e6 <= attributes[
         "inference.predict_ms"
     ] + 1
 
@@ -236,10 +239,10 @@ def test_log_contains_trace(run: Run, protocol: str) -> None:
         line = run.line(f"{protocol}-{what}")
         assert (line["trace_id"], line["span_id"]) == (server.trace_id.hex(), server.span_id.hex())
     (raised,) = (
-        each
-        for each in run.lines
-        if each["message"] == "predict() raised an exception"
-        and each["request_id"] == f"{protocol}-fail"
+        line
+        for line in run.lines
+        if line["message"] == "predict() raised an exception"
+        and line["request_id"] == f"{protocol}-fail"
     )
     assert raised["trace_id"] == run.line(f"{protocol}-fail")["trace_id"]
 
@@ -289,7 +292,7 @@ def test_probes_and_payloads_are_not_traced(run: Run) -> None:
     """Health probes have no spans, and no span contains a payload."""
     assert not [span for span in run.collector.spans if span.trace_id == (99).to_bytes(16, "big")]
     assert SECRET.encode() not in run.collector.bodies
-    assert {each["service.name"] for each in run.collector.resources} == {"test"}
+    assert {resource["service.name"] for resource in run.collector.resources} == {"test"}
 
 
 def test_grpc_service_sends_spans() -> None:

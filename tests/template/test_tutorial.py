@@ -34,7 +34,9 @@ def test_chart_has_the_objects_of_the_page(tmp_path: Path, helm: Helm) -> None:
     ).split()
     done = helm("template", *(word for word in words[2:] if word != "--wait"))
     assert done.returncode == 0, done.stderr
-    objects = {each["kind"]: each for each in yaml.safe_load_all(done.stdout) if each}
+    objects = {
+        document["kind"]: document for document in yaml.safe_load_all(done.stdout) if document
+    }
     (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert f"docker push {container['image']}" == push
     name, ports = objects["Service"]["metadata"]["name"], objects["Service"]["spec"]["ports"]

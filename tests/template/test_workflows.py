@@ -38,10 +38,12 @@ def release(project: Path) -> dict[str, Any]:
 
 
 def script(project: Path, job: str, step: str) -> str:
-    (found,) = (
-        each["run"] for each in release(project)["jobs"][job]["steps"] if each.get("name") == step
+    (command,) = (
+        step_of_job["run"]
+        for step_of_job in release(project)["jobs"][job]["steps"]
+        if step_of_job.get("name") == step
     )
-    return found
+    return command
 
 
 def run(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -75,15 +77,15 @@ def test_linters_find_nothing(project: Path, of: str) -> None:
 def test_actions_are_pinned(project: Path, of: str) -> None:
     """Every action is pinned to a commit with its version in a comment. Each action has one commit."""
     texts = [
-        each.read_text()
-        for each in ((ROOT if of == "root" else project) / ".github/workflows").iterdir()
+        path.read_text()
+        for path in ((ROOT if of == "root" else project) / ".github/workflows").iterdir()
     ]
     uses = [line for text in texts for line in text.splitlines() if "uses:" in line]
     assert uses
     for line in uses:
         assert re.search(r"uses: [-\w]+/[-\w]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
-    own = {line.split("uses: ")[1] for line in uses}
-    assert len({each.split("@")[0] for each in own}) == len(own)
+    actions = {line.split("uses: ")[1] for line in uses}
+    assert len({action.split("@")[0] for action in actions}) == len(actions)
 
 
 def test_permissions_are_minimal(project: Path) -> None:

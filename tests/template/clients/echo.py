@@ -50,15 +50,15 @@ MANY = {name: np.tile(TENSORS[name], 200) for name in ("fp32", "bytes")}
 FAILURES = [("cannot: é", "cannot: é"), ("水" * 1000, "水" * 400)]
 
 
-def check(found: np.ndarray, sent: np.ndarray) -> None:
+def check(received: np.ndarray, sent: np.ndarray) -> None:
     """Check that `found`, as the client reads it, equals `sent` in dtype, shape and elements.
 
     Text is compared as UTF-8.
     """
-    assert found is not None
+    assert received is not None
     if sent.dtype == object:
-        found, sent = as_bytes(found), as_bytes(sent)
-    np.testing.assert_array_equal(found, sent, strict=True)
+        received, sent = as_bytes(received), as_bytes(sent)
+    np.testing.assert_array_equal(received, sent, strict=True)
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:

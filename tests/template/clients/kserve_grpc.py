@@ -14,12 +14,12 @@ from kserve.protocol.infer_type import RequestedOutput
 
 def tensor(name: str, datatype: str, array: np.ndarray, raw: bool) -> InferInput:
     """Return an input with typed contents, or with raw bytes, for which KServe sets binary_data_size."""
-    made = InferInput(
+    infer_input = InferInput(
         name, list(array.shape), datatype, data=None if raw else array.ravel().tolist()
     )
     if raw:
-        made.set_data_from_numpy(array)
-    return made
+        infer_input.set_data_from_numpy(array)
+    return infer_input
 
 
 def array(response: InferResponse, name: str) -> np.ndarray:
@@ -42,7 +42,9 @@ async def check_metadata(address: str, model: str) -> None:
         stub = GRPCInferenceServiceStub(channel)
         metadata = await stub.ModelMetadata(ModelMetadataRequest(name=model), timeout=SECONDS)
     assert (metadata.name, list(metadata.versions)) == (model, ["1"]), metadata
-    assert {each.name for each in metadata.inputs} >= {f"{name}_in" for name in echo.TENSORS}
+    assert {tensor_metadata.name for tensor_metadata in metadata.inputs} >= {
+        f"{name}_in" for name in echo.TENSORS
+    }
 
 
 async def check_choices(client: InferenceGRPCClient, model: str) -> None:
@@ -57,7 +59,7 @@ async def check_choices(client: InferenceGRPCClient, model: str) -> None:
             model, inputs, "flower-7", request_outputs=outputs, model_version="1"
         )
         response = await client.infer(request)
-        assert [each.name for each in response.outputs] == ["pairs_out", "bytes_out"], response
+        assert [output.name for output in response.outputs] == ["pairs_out", "bytes_out"], response
         assert (response.id, response.model_name, response.model_version) == (
             "flower-7",
             model,
@@ -112,10 +114,10 @@ async def check_tensors(client: InferenceGRPCClient, model: str) -> None:
 
 async def check_failures(client: InferenceGRPCClient, model: str) -> None:
     """Check that the client receives the model's error message, regardless of its length."""
-    for text, shown in echo.FAILURES:
+    for text, expected in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object), raw=True)
         await check_error(
-            grpc.StatusCode.INTERNAL, shown, client.infer(InferRequest(model, [fail]))
+            grpc.StatusCode.INTERNAL, expected, client.infer(InferRequest(model, [fail]))
         )
 
 

@@ -14,9 +14,9 @@ FORMS = list(itertools.product([False, True], repeat=2))  # binary input, binary
 
 
 def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferInput:
-    made = InferInput(name, list(array.shape), datatype)
-    made.set_data_from_numpy(array, binary_data=binary)
-    return made
+    infer_input = InferInput(name, list(array.shape), datatype)
+    infer_input.set_data_from_numpy(array, binary_data=binary)
+    return infer_input
 
 
 def array(response: InferResponse, name: str) -> np.ndarray:
@@ -43,7 +43,7 @@ async def check_choices(client: InferenceRESTClient, url: str, model: str) -> No
     ]
     request = InferRequest(model, inputs, "flower-7", request_outputs=outputs)
     response = await client.infer(url, request, model_name=model)
-    assert [each.name for each in response.outputs] == ["pairs_out", "bytes_out"], response
+    assert [output.name for output in response.outputs] == ["pairs_out", "bytes_out"], response
     assert (response.id, response.model_name) == ("flower-7", model), response
     for binary_output in False, True:
         fp32 = tensor("fp32_in", "FP32", echo.MANY["fp32"], binary=False)
@@ -69,7 +69,7 @@ async def check_choices(client: InferenceRESTClient, url: str, model: str) -> No
         {"inputs": [plain], "outputs": [{"name": "pairs_out"}]},
     ):
         response = await client.infer(url, request, model_name=model)
-        assert [each.name for each in response.outputs] == ["pairs_out"], response
+        assert [output.name for output in response.outputs] == ["pairs_out"], response
         echo.check(array(response, "pairs_out"), pairs)
 
 
@@ -138,10 +138,10 @@ async def check_special(client: InferenceRESTClient, url: str, model: str) -> No
 
 async def check_failures(client: InferenceRESTClient, url: str, model: str) -> None:
     """Check that the client receives the model's error message, regardless of its length."""
-    for text, shown in echo.FAILURES:
+    for text, expected in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
         await check_error(
-            500, shown, client.infer(url, InferRequest(model, [fail]), model_name=model)
+            500, expected, client.infer(url, InferRequest(model, [fail]), model_name=model)
         )
 
 

@@ -28,16 +28,18 @@ def check_iris(stub: Stub, model: str) -> None:
     """Check the metadata, its content types, and a request with few and many rows."""
     metadata = stub.ModelMetadata(messages.ModelMetadataRequest(name=model), timeout=SECONDS)
     tensors = [*metadata.inputs, *metadata.outputs]
-    assert [(each.name, each.datatype, list(each.shape)) for each in tensors] == [
+    assert [
+        (declaration.name, declaration.datatype, list(declaration.shape)) for declaration in tensors
+    ] == [
         iris.INPUT,
         *iris.OUTPUTS,
     ], metadata
-    found = {
-        each.name: each.parameters["content_type"].string_param
-        for each in tensors
-        if each.parameters
+    content_types = {
+        declaration.name: declaration.parameters["content_type"].string_param
+        for declaration in tensors
+        if declaration.parameters
     }
-    assert found == {"label": "str"}, metadata
+    assert content_types == {"label": "str"}, metadata
     for rows, times in (iris.FLOWERS, 1), (iris.MANY, 50):
         request = messages.ModelInferRequest(model_name=model)
         tensor = request.inputs.add(name="features", datatype="FP32", shape=rows.shape)

@@ -24,7 +24,9 @@ SERVICE = "inference.GRPCInferenceService"
 TENSORS = {**echo.TENSORS, "bf16": echo.BF16_BITS}
 DTYPES = {echo.DATATYPES[name]: array.dtype for name, array in TENSORS.items()}
 # Datatypes in the metadata of the model, by the names of inputs and outputs.
-DECLARED = {f"{name}_{end}": each for name, each in echo.DATATYPES.items() for end in ("in", "out")}
+DECLARED = {
+    f"{name}_{end}": datatype for name, datatype in echo.DATATYPES.items() for end in ("in", "out")
+}
 # The field of `contents` for each datatype. The others have raw contents only.
 CONTENTS = {
     "BOOL": "bool_contents",
@@ -76,7 +78,7 @@ def make_request(
 
 def join(array: np.ndarray) -> bytes:
     """Return the elements of a BYTES tensor as raw data."""
-    return b"".join(struct.pack("<I", len(each)) + each for each in array.ravel())
+    return b"".join(struct.pack("<I", len(element)) + element for element in array.ravel())
 
 
 def split(blob: bytes) -> list[bytes]:
@@ -93,7 +95,7 @@ def split(blob: bytes) -> list[bytes]:
 def arrays(response: Any, raw: bool) -> dict[str, np.ndarray]:
     """Return the outputs by name, and check that they are in the expected form."""
     assert len(response.raw_output_contents) == (len(response.outputs) if raw else 0), response
-    found = {}
+    arrays_by_name = {}
     for index, tensor in enumerate(response.outputs):
         dtype = DTYPES[tensor.datatype]
         if raw:
@@ -101,13 +103,13 @@ def arrays(response: Any, raw: bool) -> dict[str, np.ndarray]:
             blob = response.raw_output_contents[index]
             values = split(blob) if tensor.datatype == "BYTES" else np.frombuffer(blob, dtype)
         else:
-            filled = {field.name: each for field, each in tensor.contents.ListFields()}
+            filled = {field.name: contents for field, contents in tensor.contents.ListFields()}
             assert list(filled) == ([CONTENTS[tensor.datatype]] if 0 not in tensor.shape else []), (
                 tensor
             )
             values = next(iter(filled.values()), [])
-        found[tensor.name] = np.array(values, dtype).reshape(tensor.shape)
-    return found
+        arrays_by_name[tensor.name] = np.array(values, dtype).reshape(tensor.shape)
+    return arrays_by_name
 
 
 def check_server(stub: Any, messages: Any, model: str) -> str:
@@ -120,8 +122,11 @@ def check_server(stub: Any, messages: Any, model: str) -> str:
     assert server.version, server
     metadata = stub.ModelMetadata(messages.ModelMetadataRequest(name=model), timeout=SECONDS)
     assert metadata.name == model, metadata
-    found = {each.name: each.datatype for each in (*metadata.inputs, *metadata.outputs)}
-    assert found.items() >= DECLARED.items(), metadata
+    datatypes = {
+        declaration.name: declaration.datatype
+        for declaration in (*metadata.inputs, *metadata.outputs)
+    }
+    assert datatypes.items() >= DECLARED.items(), metadata
     version = metadata.versions[0]
     assert stub.ModelReady(
         messages.ModelReadyRequest(name=model, version=version), timeout=SECONDS
@@ -189,7 +194,7 @@ def check_health(channel: grpc.Channel) -> None:
 
 
 def fields(message: Any) -> dict[int, tuple[str, int]]:
-    return {each.number: (each.name, each.type) for each in message.fields}
+    return {field.number: (field.name, field.type) for field in message.fields}
 
 
 def check_reflection(channel: grpc.Channel, messages: Any) -> None:
@@ -230,9 +235,9 @@ def check_echoed(
     for name in tensors:
         request.outputs.add(name=f"{name}_out")
     if tensors:
-        found = arrays(stub.ModelInfer(request, timeout=SECONDS), raw)
+        echoed = arrays(stub.ModelInfer(request, timeout=SECONDS), raw)
         for name, array in tensors.items():
-            echo.check(found[f"{name}_out"], array)
+            echo.check(echoed[f"{name}_out"], array)
 
 
 def main(_http: str, address: str, model: str) -> None:

@@ -25,9 +25,9 @@ Client = InferenceServerClient | Blocking
 
 
 def tensor(name: str, datatype: str, array: np.ndarray) -> InferInput:
-    made = InferInput(name, list(array.shape), datatype)
-    made.set_data_from_numpy(array)
-    return made
+    infer_input = InferInput(name, list(array.shape), datatype)
+    infer_input.set_data_from_numpy(array)
+    return infer_input
 
 
 def requested(*names: str) -> list[InferRequestedOutput]:
@@ -110,8 +110,8 @@ def check_server(client: Client, model: str) -> str:
     assert (config.name, config.max_batch_size) == (model, 0), config
     assert client.get_model_config(model, version, client_timeout=SECONDS).config == config
     for declared, tensors in (config.input, metadata.inputs), (config.output, metadata.outputs):
-        assert [describe_config(each) for each in declared] == [
-            describe(each) for each in tensors
+        assert [describe_config(declaration) for declaration in declared] == [
+            describe(tensor_metadata) for tensor_metadata in tensors
         ], config
     (indexed,) = client.get_model_repository_index(client_timeout=SECONDS).models
     assert (indexed.name, indexed.version, indexed.state) == (model, version, "READY"), indexed
@@ -169,7 +169,7 @@ def check_choices(client: Client, model: str, version: str) -> None:
         parameters={"colour": "blue", "petals": 5, "height": 0.5, "wild": True},
         headers={"colour": "blue"},
     ).get_response()
-    assert [each.name for each in response.outputs] == ["bytes_out", "fp32_out"]
+    assert [output.name for output in response.outputs] == ["bytes_out", "fp32_out"]
     assert len(response.raw_output_contents) == 2
     assert (response.model_name, response.model_version, response.id) == (
         model,
@@ -229,16 +229,18 @@ def check_concurrent_requests(client: Client, model: str) -> None:
     """Check that each of several concurrent calls receives its own response."""
     sent = [{"int64": np.arange(i, i + 3), "bytes": np.array([str(i)], object)} for i in range(12)]
     for result, tensors in zip(
-        infer_concurrently(client, [echo_call(model, each) for each in sent]), sent, strict=True
+        infer_concurrently(client, [echo_call(model, tensors) for tensors in sent]),
+        sent,
+        strict=True,
     ):
         check_echoed(result, tensors)
 
 
 def check_failures(client: Client, model: str) -> None:
     """Check that the client receives the model's error message, regardless of its length."""
-    for text, shown in echo.FAILURES:
+    for text, expected in echo.FAILURES:
         fail = tensor("fail_in", "BYTES", np.array([text], object))
-        check_error("INTERNAL", shown, client.infer, model, [fail])
+        check_error("INTERNAL", expected, client.infer, model, [fail])
     mistaken = tensor("fp64_in", "FP32", echo.TENSORS["fp32"])
     check_error("INVALID_ARGUMENT", "fp64_in", client.infer, model, [mistaken])
 

@@ -21,14 +21,16 @@ Client = InferenceServerClient | Blocking
 
 
 def tensor(name: str, datatype: str, array: np.ndarray, binary: bool) -> InferInput:
-    made = InferInput(name, list(array.shape), datatype)
-    made.set_data_from_numpy(array, binary_data=binary)
-    return made
+    infer_input = InferInput(name, list(array.shape), datatype)
+    infer_input.set_data_from_numpy(array, binary_data=binary)
+    return infer_input
 
 
 def requested(**binary: bool) -> list[InferRequestedOutput]:
     """Return the requested outputs in this order, each with its binary flag."""
-    return [InferRequestedOutput(name, binary_data=each) for name, each in binary.items()]
+    return [
+        InferRequestedOutput(name, binary_data=binary_data) for name, binary_data in binary.items()
+    ]
 
 
 def is_binary(result: Any, name: str) -> bool:
@@ -44,7 +46,7 @@ def infer_concurrently(client: Client, calls: list[dict[str, Any]]) -> list[Any]
 
         return client.run(gather())
     waiting = [client.async_infer(**call) for call in calls]
-    return [each.get_result() for each in waiting]
+    return [request.get_result() for request in waiting]
 
 
 @contextmanager
@@ -107,8 +109,8 @@ def check_server(client: Client, model: str) -> str:
         (config["input"], metadata["inputs"]),
         (config["output"], metadata["outputs"]),
     ):
-        assert [(each["name"], each["dims"]) for each in declared] == [
-            (each["name"], each["shape"]) for each in tensors
+        assert [(declaration["name"], declaration["dims"]) for declaration in declared] == [
+            (tensor_metadata["name"], tensor_metadata["shape"]) for tensor_metadata in tensors
         ]
     (indexed,) = client.get_model_repository_index()
     assert (indexed["name"], indexed["version"], indexed["state"]) == (model, version, "READY"), (
@@ -193,7 +195,7 @@ def check_choices(client: Client, model: str, version: str) -> None:
             timeout=10_000_000,
             parameters={"colour": "blue", "petals": 5, "height": 0.5, "wild": True},
         ).get_response()
-        assert [each["name"] for each in response["outputs"]] == ["bytes_out", "fp32_out"]
+        assert [output["name"] for output in response["outputs"]] == ["bytes_out", "fp32_out"]
         assert (response["model_name"], response["model_version"], response["id"]) == (
             model,
             version,
@@ -268,10 +270,10 @@ def check_concurrent_requests(client: Client, model: str) -> None:
 
 def check_failures(client: Client, model: str) -> None:
     """Check that the client receives the model's error message, regardless of its length and the requested coding."""
-    for (text, shown), coding in itertools.product(echo.FAILURES, CODINGS):
+    for (text, expected), coding in itertools.product(echo.FAILURES, CODINGS):
         fail = tensor("fail_in", "BYTES", np.array([text], object), binary=True)
         check_error(
-            "500", shown, client.infer, model, [fail], response_compression_algorithm=coding
+            "500", expected, client.infer, model, [fail], response_compression_algorithm=coding
         )
     mistaken = tensor("fp64_in", "FP32", echo.TENSORS["fp32"], binary=True)
     check_error("400", "fp64_in", client.infer, model, [mistaken])

@@ -59,10 +59,10 @@ def whole(content_type: str, payload: Any, expected: Any = None) -> Case:
 
 def frame(column: Any, expected: Any = None, dtype: Any = None, expected_dtype: Any = None) -> Case:
     """Return a case with a data frame of one `column`."""
-    made = pd.DataFrame({"x": pd.Series(column, dtype=dtype)})
+    payload = pd.DataFrame({"x": pd.Series(column, dtype=dtype)})
     if expected is not None:
         expected = pd.DataFrame({"x": pd.Series(expected, dtype=expected_dtype)})
-    return whole("pd", made, expected)
+    return whole("pd", payload, expected)
 
 
 def objects(elements: list) -> np.ndarray:
@@ -110,7 +110,7 @@ CASES = {
     "datetime": one("datetime", MOMENTS),
     "datetime-as-text": one("datetime", MOMENTS, use_bytes=False),
     "datetime-zone": one("datetime", ZONED),
-    "datetime-from-text": one("datetime", [each.isoformat() for each in ZONED], ZONED),
+    "datetime-from-text": one("datetime", [moment.isoformat() for moment in ZONED], ZONED),
     "several-inputs": Case(
         {
             "n": ("np", MATRIX),
@@ -196,11 +196,14 @@ def describe(value: Any) -> Any:
         }
     if isinstance(value, np.ndarray):
         dtype = "BYTES" if value.dtype.kind in "OSU" else str(value.dtype)
-        elements = [repr(each) for each in value.ravel().tolist()]
+        elements = [repr(element) for element in value.ravel().tolist()]
         return {"kind": "ndarray", "dtype": dtype, "shape": list(value.shape), "values": elements}
     if isinstance(value, dict):
-        return {"kind": "inputs", "inputs": {name: describe(each) for name, each in value.items()}}
-    return {"kind": type(value).__name__, "values": [describe_cell(each) for each in value]}
+        return {
+            "kind": "inputs",
+            "inputs": {name: describe(element) for name, element in value.items()},
+        }
+    return {"kind": type(value).__name__, "values": [describe_cell(cell) for cell in value]}
 
 
 def describe_column(series: pd.Series) -> dict[str, Any]:
@@ -210,7 +213,7 @@ def describe_column(series: pd.Series) -> dict[str, Any]:
         dtype = "datetime"
     else:
         dtype = str(series.dtype)
-    return {"dtype": dtype, "values": [describe_cell(each) for each in series.tolist()]}
+    return {"dtype": dtype, "values": [describe_cell(cell) for cell in series.tolist()]}
 
 
 def describe_cell(value: Any) -> str:

@@ -81,10 +81,10 @@ FORMS = {
 
 def messages() -> dict[str, tuple[Any, Any]]:
     """Return requests by name, each with the function that decodes its response."""
-    found: dict[str, tuple[Any, Any]] = {}
+    requests: dict[str, tuple[Any, Any]] = {}
     for name, (codec, payload) in INPUTS.items():
         request = InferenceRequest(inputs=[codec.encode_input(name, payload, use_bytes=False)])
-        found[codec.__name__] = (
+        requests[codec.__name__] = (
             request,
             lambda response, codec=codec: codec.decode_output(response.outputs[0]),
         )
@@ -93,12 +93,12 @@ def messages() -> dict[str, tuple[Any, Any]]:
         (StringRequestCodec, TEXTS),
         (PandasCodec, FRAME),
     ):
-        found[codec.__name__] = (
+        requests[codec.__name__] = (
             codec.encode_request(payload, use_bytes=False),
             codec.decode_response,
         )
-    found["NumpyRequestCodec"][0].inputs[0].name = "number"
-    found["StringRequestCodec"][0].inputs[0].name = "text"
+    requests["NumpyRequestCodec"][0].inputs[0].name = "number"
+    requests["StringRequestCodec"][0].inputs[0].name = "text"
     number = RequestInput(
         name="number",
         shape=[2, 1],
@@ -113,14 +113,17 @@ def messages() -> dict[str, tuple[Any, Any]]:
         "data": TEXTS,
         "parameters": {"content_type": "str"},
     }
-    found["keywords"] = (
+    requests["keywords"] = (
         InferenceRequest(id="7", parameters=Parameters(a=1), inputs=[number]),
         members,
     )
-    found["objects"] = InferenceRequest(parameters={"a": 1}, inputs=[text], outputs=None), members
-    for request, _ in found.values():
-        request.outputs = [RequestOutput(name=each.name) for each in request.inputs]
-    return found
+    requests["objects"] = (
+        InferenceRequest(parameters={"a": 1}, inputs=[text], outputs=None),
+        members,
+    )
+    for request, _ in requests.values():
+        request.outputs = [RequestOutput(name=tensor.name) for tensor in request.inputs]
+    return requests
 
 
 def members(response: Any) -> list[Any]:

@@ -43,7 +43,7 @@ def decode(case: cases.Case, request: Any) -> Any:
     """Return the values that the server passes to its model."""
     if case.content_type:
         return decode_inference_request(request)
-    return {each.name: decode_request_input(each) for each in request.inputs}
+    return {tensor.name: decode_request_input(tensor) for tensor in request.inputs}
 
 
 def encode_all(folder: Path) -> None:

@@ -86,8 +86,8 @@ def fetch_library() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         lists, cache = Path(folder, "lists"), Path(folder, "cache")
-        for each in lists, cache:
-            (each / "partial").mkdir(parents=True)
+        for directory in lists, cache:
+            (directory / "partial").mkdir(parents=True)
         settings = {"Dir::State::lists": lists, "Dir::Cache": cache, "APT::Sandbox::User": "root"}
         apt = ["apt-get", "--quiet", *[f"-o{name}={value}" for name, value in settings.items()]]
         try:
