@@ -37,14 +37,12 @@ class NoBody:
 
 
 class SizedBody:
-    """Body with Content-Length."""
+    """Body with Content-Length. Its memory grows with what arrives, not with what is announced."""
 
     def __init__(self, size: int):
         self.received_bytes = 0
         self.missing_bytes = size
-        # Memory of the final size. Otherwise, BytesIO would grow, and getvalue() would copy the
-        # content.
-        self._content = BytesIO(bytes(size))
+        self._content = BytesIO()
 
     def write(self, data: bytes | memoryview) -> None:
         self._content.write(data)
