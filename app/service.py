@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,11 @@ from app.protocol.messages import InferenceRequest, InferenceResponse
 
 if TYPE_CHECKING:
     from grpc_service.server import Server
+
+# Takes the environ of WSGI without a body. Returns False if the request will be rejected.
+HeadCheck = Callable[[dict[str, Any]], bool]
+
+logger = logging.getLogger(__name__)
 
 
 class Service:
@@ -41,6 +47,7 @@ class Service:
         self.pipeline = InferencePipeline(
             adapter, self.model, self.info, settings=settings, spans=self._spans
         )
+        self._head_checks: list[HeadCheck] = []
         self.observer_queue = ObserverQueue()
         self.statistics = Statistics(self.info.metadata, self.observer_queue)
         self.metrics = Metrics(
@@ -63,6 +70,22 @@ class Service:
         """Load the model and warm it up. Exceptions of predict.py propagate."""
         self.model.load()
         self.model.warm_up()
+
+    def add_head_check(self, check: HeadCheck) -> None:
+        """Add a check that finds out from its head whether middleware will reject a request.
+
+        The body of such a request is not received. Otherwise, clients without valid credentials
+        could occupy memory. The middleware is called without the body, and rejects the request.
+        """
+        self._head_checks.append(check)
+
+    def accepts_head(self, environ: dict[str, Any]) -> bool:
+        """Return False if a request with this head will be rejected."""
+        try:
+            return all(check(environ) for check in self._head_checks)
+        except Exception:
+            logger.exception("A check of the head of a request failed")
+            return True  # the middleware decides
 
     def infer(self, inference_request: InferenceRequest) -> InferenceResponse:
         """Run the model in a route of app/custom.py.

@@ -208,24 +208,40 @@ def _preflight_headers(environ: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 class ApiKeyMiddleware:
-    """Rejects requests without a valid API key before the body is read, also for unknown paths."""
+    """Rejects requests without a valid API key, also for unknown paths, without their bodies."""
 
     def __init__(self, wsgi: WsgiApp, app: Flask, keys_file: Path):
         self.wsgi = wsgi
         self._app = app
         self._keys = read_keys(keys_file)
+        app.extensions["service"].add_head_check(self._accepts_head)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        authorization = environ.get("HTTP_AUTHORIZATION")
-        if is_cross_site(environ):
-            authorization = None
         try:
-            self._keys.check(authorization, environ.get("HTTP_X_API_KEY"))
+            self._check(environ)
         except Unauthenticated as error:
             # Checked last, because most requests have a key.
             if not OPEN_PATHS.fullmatch(environ["PATH_INFO"]):
                 return respond_with_flask(self._app, error, environ, start_response)
         return self.wsgi(environ, start_response)
+
+    def _check(self, environ: dict[str, Any]) -> None:
+        """Raise Unauthenticated unless the request has a valid key."""
+        authorization = environ.get("HTTP_AUTHORIZATION")
+        if is_cross_site(environ):
+            authorization = None
+        self._keys.check(authorization, environ.get("HTTP_X_API_KEY"))
+
+    def _accepts_head(self, environ: dict[str, Any]) -> bool:
+        """Return True if the request has a valid key, which is the only reason to read its body.
+
+        The open paths need no body.
+        """
+        try:
+            self._check(environ)
+        except Unauthenticated:
+            return False
+        return True
 
 
 def is_cross_site(environ: dict[str, Any]) -> bool:

@@ -188,6 +188,9 @@ class WorkerLifecycle:
     def is_closing(self) -> bool:
         return self.closing is not None and self.closing.is_alive()
 
+    def accepts_head(self, environ: dict[str, Any]) -> bool:
+        return self.service.accepts_head(environ)
+
     def should_accept(self) -> bool:
         return self.service.model.accepts_requests or not self.shared.has_ready()
 

@@ -1,7 +1,7 @@
 """Interface between the server and the application."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +23,9 @@ class ServerOptions:
 class Lifecycle(Protocol):
     """Decisions of the application in one worker.
 
-    The main thread of the worker calls these methods. Each one returns immediately, except that
-    on_stop() may wait for up to a second. The worker stops in three steps:
+    Any thread can call accepts_head(). The main thread of the worker calls the other methods. Each
+    one returns immediately, except that on_stop() may wait for up to a second. The worker stops in
+    three steps:
 
     1. It calls on_stop(), and serves new connections for the returned time, the drain.
     2. It calls on_drain_end(). If is_service_stopping() is true, no other worker serves the
@@ -36,6 +37,15 @@ class Lifecycle(Protocol):
 
     @property
     def options(self) -> ServerOptions: ...
+
+    def accepts_head(self, environ: dict[str, Any]) -> bool:
+        """Return False if the application will reject a request with this head, such as one without
+        a valid key.
+
+        The server then does not receive its body: it calls the application with an empty one, and
+        closes the connection after the response. It calls this method only for requests with a
+        body.
+        """
 
     def should_accept(self) -> bool:
         """Return False if this worker should leave new connections to other workers."""

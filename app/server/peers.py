@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
@@ -20,7 +21,9 @@ class Peers:
     trusted proxies, and the header fields that only they can set.
     """
 
-    def __init__(self, cfg: Config, options: ServerOptions):
+    def __init__(
+        self, cfg: Config, options: ServerOptions, accepts_head: Callable[[dict[str, Any]], bool]
+    ):
         environ = base_environ(cfg)
         environ["wsgi.url_scheme"] = "https" if cfg.is_ssl else "http"
         environ["wsgi.multithread"] = True
@@ -42,6 +45,7 @@ class Peers:
             base_environ=environ,
             trusted_names=frozenset(),
             secure_schemes={},
+            accepts_head=accepts_head,
         )
         self._proxy_rules = replace(
             self._client_rules,

@@ -5,7 +5,7 @@ Rules contain the header fields with which it may set SCRIPT_NAME, PATH_INFO and
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,6 +36,7 @@ class Rules:
     base_environ: part of the environ that all requests of the connection share
     trusted_names: accepted field names with underscores, as keys of the environ
     secure_schemes: the field values that mean HTTPS, by key of the environ
+    accepts_head: Lifecycle.accepts_head()
     """
 
     max_line_bytes: int
@@ -46,6 +47,7 @@ class Rules:
     base_environ: dict[str, Any]
     trusted_names: frozenset[str]
     secure_schemes: dict[str, str]
+    accepts_head: Callable[[dict[str, Any]], bool]
 
     def check_body_size(self, size: int) -> None:
         """Raise HttpError if a body of `size` bytes is too large."""

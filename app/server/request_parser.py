@@ -228,6 +228,8 @@ class RequestParser:
         try:
             self._llhttp.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
+            if self.state is ENDED:
+                return  # the body after a rejected head
             offset = upgrade.args[0]
             self._ignore_upgrade(piece[offset:])
         except httptools.HttpParserError as error:
@@ -293,6 +295,17 @@ class RequestParser:
         else:
             self.stop()
 
+    def _complete_without_body(self) -> None:
+        """Complete a request that the application will reject. What the client still sends is
+        ignored.
+        """
+        incoming = self._incoming
+        incoming.keep_alive = False
+        incoming.environ["CONTENT_LENGTH"] = "0"
+        incoming.environ.pop("HTTP_TRANSFER_ENCODING", None)
+        self._enter(SIZED_BODY)
+        self._complete()
+
     # llhttp calls these methods. For CHUNKED_HEAD, it calls the first four in the state
     # CHUNKED_BODY.
 
@@ -336,14 +349,16 @@ class RequestParser:
         length = content_length(environ, self._rules)
         incoming.must_send_continue = expects_continue(environ)
         incoming.environ = environ
-        if length is None:
+        has_body = length != 0
+        if has_body and not self._rules.accepts_head(environ):
+            self._complete_without_body()
+        elif length is None:
             incoming.body = ChunkedBody(self._rules)
             self._enter(CHUNKED_BODY)
-            return
-
-        if length > 0:
-            incoming.body = SizedBody(length)
-        self._enter(SIZED_BODY)
+        else:
+            if has_body:
+                incoming.body = SizedBody(length)
+            self._enter(SIZED_BODY)
 
     def on_body(self, data: bytes) -> None:
         body = self._incoming.body

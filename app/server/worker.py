@@ -75,7 +75,7 @@ class Worker(BaseWorker):
 
     def run(self) -> None:
         options = self.lifecycle.options
-        self.peers = Peers(self.cfg, options)
+        self.peers = Peers(self.cfg, options, self.lifecycle.accepts_head)
         self.gateway = Gateway(self, self.wsgi, server_name=options.server_name)
         self._warn_of_ignored_settings()
         self.pool.add_thread()

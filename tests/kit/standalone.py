@@ -35,6 +35,9 @@ class Lifecycle:
 
     options: ServerOptions
 
+    def accepts_head(self, environ: dict[str, Any]) -> bool:
+        return True
+
     def should_accept(self) -> bool:
         return True
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flask import Flask, request
+from flask import Flask, Response, request
 from prometheus_client import Counter
 
 from app import create_app
@@ -203,6 +203,33 @@ def counting() -> Flask:
 def echoing() -> Flask:
     """Return a service that echoes a BYTES tensor of any length."""
     return create_app(module=models.echo("BYTES", [-1]))
+
+
+def with_key_in_middleware() -> Flask:
+    """Return the same service with an owner's middleware that checks the same keys as the tests."""
+
+    def accepts(environ: dict[str, Any]) -> bool:
+        return environ.get("HTTP_AUTHORIZATION") == "Bearer first-key-0123456789"
+
+    app = echoing()
+    inner = app.wsgi_app
+
+    def check_key(environ: dict[str, Any], start_response: Any) -> Any:
+        is_open = environ["PATH_INFO"] == "/v2/health/ready"
+        if is_open or accepts(environ):
+            return inner(environ, start_response)
+        return Response('{"error": "no key"}', 401)(environ, start_response)
+
+    app.wsgi_app = check_key  # type: ignore[method-assign]
+    app.extensions["service"].add_head_check(accepts)
+    return app
+
+
+def with_failing_head_check() -> Flask:
+    """Return the same service with a check of request heads that raises an exception."""
+    app = echoing()
+    app.extensions["service"].add_head_check(lambda environ: 1 / 0)
+    return app
 
 
 def without_epoll() -> Flask:

@@ -44,6 +44,7 @@ RULES = Rules(
     base_environ={"SCRIPT_NAME": ""},
     trusted_names=frozenset(),
     secure_schemes={},
+    accepts_head=lambda environ: True,
 )
 
 
