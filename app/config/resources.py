@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-CGROUP = Path("/sys/fs/cgroup")
+from app.config.cgroups import PROCESS, read_limits
+
 # By default, numeric libraries start one thread per CPU core of the machine in each worker.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -40,28 +41,20 @@ _MALLOC_PARAMETERS = (
 )
 
 
-def usable_cores(cgroup: Path = CGROUP) -> int:
+def usable_cores(process: Path = PROCESS) -> int:
     """Return the number of CPU cores that this process can use: at least 1.
 
-    Its affinity and the CPU limit of its cgroup determine the number.
+    Its affinity and the CPU limit of its container determine the number. `process` is its directory
+    in /proc.
     """
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    limit = _cpu_limit(cgroup)
-    if limit:
+    limit = read_limits(process).cores
+    if limit is not None:
         cores = min(cores, int(limit))
     return max(1, cores)
-
-
-def _cpu_limit(cgroup: Path) -> float | None:
-    """Return the CPU limit of the cgroup (version 2) in cores, or None if there is none."""
-    try:
-        microseconds, period = (cgroup / "cpu.max").read_text().split()
-        return float(microseconds) / float(period)
-    except (OSError, ValueError):  # no such file, or "max", which is not a number
-        return None
 
 
 def limit_library_threads(workers: int) -> None:

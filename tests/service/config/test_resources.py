@@ -11,6 +11,7 @@ import pytest
 
 from app.config.resources import OPEN_MAX, OWN_FILES, THREAD_VARIABLES, usable_cores
 from tests.kit.processes import python_path
+from tests.service.config.control_groups import VERSION_2, make_process
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,28 +25,18 @@ def run_in_process(code: str, *arguments: str, **environment: str) -> str:
     ).stdout
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "100000 100000\n"}, 1),
-    ],
-)
-def test_cores_follow_the_control_group(
-    tmp_path: Path, files: dict[str, str], expected: int
-) -> None:
-    """The number of CPU cores is the CPU limit of the container, rounded down, and at least one."""
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert usable_cores(tmp_path) == expected
-
-
-@pytest.mark.parametrize("text", ["max 100000\n", "", "640000000 100000\n"])
+@pytest.mark.parametrize("text", ["max 100000", "", "640000000 100000"])
 def test_cores_follow_the_affinity(tmp_path: Path, text: str) -> None:
     """If the control group sets no limit, or one above the machine's cores, the CPU affinity applies."""
-    (tmp_path / "cpu.max").write_text(text)
-    assert usable_cores(tmp_path) == usable_cores(tmp_path / "none") == len(os.sched_getaffinity(0))
+    process = make_process(tmp_path, VERSION_2, {"pod/cpu.max": text})
+    assert usable_cores(process) == usable_cores(tmp_path / "none") == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(50_000, 1), (100_000, 1), (199_999, 1)])
+def test_cores_follow_the_control_group(tmp_path: Path, quota: int, cores: int) -> None:
+    """The number of CPU cores is the CPU limit of the container, rounded down, and at least one."""
+    process = make_process(tmp_path, VERSION_2, {"pod/cpu.max": f"{quota} 100000"})
+    assert usable_cores(process) == cores
 
 
 @pytest.mark.parametrize("workers", [1, 1000])
