@@ -1,6 +1,6 @@
 """API key authentication for gRPC. Liveness and readiness checks need no key."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -17,6 +17,19 @@ OPEN_METHODS = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerRead
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
+class OpenHandler:
+    """Handler of a method that needs no key. The pool limits messages for such methods strictly."""
+
+    is_open = True
+
+    def __init__(self, handler: Callable[..., Any]):
+        self._handler = handler
+        self.needs_message: bool = getattr(handler, "needs_message", True)
+
+    def __call__(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return self._handler(request, context)
+
+
 class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Rejects calls without a valid key before reading the message.
 
@@ -30,7 +43,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         is_open = details.method in OPEN_METHODS or details.method.startswith(HEALTH)
         if is_open:
-            return continuation(details)
+            return mark_as_open(continuation(details))
         metadata = dict(details.invocation_metadata)
         try:
             self._keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
@@ -54,3 +67,20 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
             record_and_abort(call, context, status=status, observer_queue=self._observer_queue)
 
         return grpc.stream_stream_rpc_method_handler(reject)
+
+
+def mark_as_open(handler: grpc.RpcMethodHandler | None) -> grpc.RpcMethodHandler | None:
+    """Return the handler of a method as an OpenHandler, or None if the method is unknown.
+
+    Watch of the health service responds with a stream.
+    """
+    if handler is None:
+        return None
+    make_handler = grpc.unary_unary_rpc_method_handler
+    if handler.response_streaming:
+        make_handler = grpc.unary_stream_rpc_method_handler
+    return make_handler(
+        OpenHandler(handler.unary_stream or handler.unary_unary),
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )

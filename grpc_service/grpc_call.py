@@ -14,6 +14,9 @@ from app.inference.call import INFER, Call, Headers
 from grpc_service import messages
 
 REQUEST_ID = "x-request-id"
+# Trailing metadata in seconds, as the header of REST. An overload and a message that is too large
+# are both RESOURCE_EXHAUSTED: only the overload has this.
+RETRY_AFTER = ("retry-after", "1")
 
 
 def _operations() -> dict[str, str]:

@@ -23,7 +23,7 @@ from app.inference.call import INFER, current_calls
 from app.observability.observer_queue import ObserverQueue
 from app.protocol import errors
 from grpc_service import messages
-from grpc_service.grpc_call import OPERATIONS, GrpcCall
+from grpc_service.grpc_call import OPERATIONS, RETRY_AFTER, GrpcCall
 from grpc_service.servicer import InferenceServicer
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
@@ -40,10 +40,6 @@ STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     # Such as the error of another server that predict() calls.
     errors.InferenceError: grpc.StatusCode.INTERNAL,
 }
-# Trailing metadata in seconds, as the header of REST. An overload and a message that is too large
-# are both RESOURCE_EXHAUSTED: only the overload has this.
-RETRY_AFTER = ("retry-after", "1")
-
 logger = logging.getLogger(__name__)
 
 # Takes and returns serialized messages.
@@ -129,6 +125,8 @@ class Handler:
         observer_queue: ObserverQueue,
     ):
         self._method = method
+        # A message without fields is not waited for. ServerLive and ServerReady have one.
+        self.needs_message = bool(method.input_type.fields)
         self._run = _to_bytes_method(servicer, method)
         self._tracker = tracker
         self._observer_queue = observer_queue

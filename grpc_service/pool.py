@@ -8,9 +8,8 @@ a thread twice. This pool asks for the message first:
     here      headers → ask for the message → message → thread: handle the call
 
 The invariant: a thread of the pool never waits for a client. A streaming call does, so it has a
-thread of its own, which is not in the pool. Only grpcio limits the calls whose message is
-incomplete and the responses that are not read: to 1,000 calls per connection, and MAX_REQUEST_BYTES
-per message.
+thread of its own, which is not in the pool. receive_limit.py limits the messages that are arriving.
+Only grpcio limits the responses that are not read: to 1,000 calls per connection.
 
 grpcio has no interface for this. The pool works with private functions and objects of its module
 `grpc/_server.py`, which are explained below. No other module does. IS_SUPPORTED tells whether the
@@ -51,8 +50,8 @@ SubmittedCall has names for these arguments. In the thread, `_unary_response_in_
 The callback stores the message in `state.request`, which remains None if there is none, and removes
 the token from `state.due`, the set of operations that are not complete.
 
-Pool._receive() replaces these lines, except for the loop. It starts the operation with a callback
-of its own, which calls that of grpcio and queues the call.
+UnaryRequestCall.receive() replaces these lines, except for the loop. It starts the operation with
+a callback of its own, which calls that of grpcio and queues the call.
 
 Next, `_unary_response_in_pool()` calls the handler and sends the response. `_status()` does not
 wait until the client has read it:
@@ -79,6 +78,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from grpc_service.grpc_call import RETRY_AFTER
+from grpc_service.receive_limit import ReceiveLimit
+
 try:
     from grpc import _server
 except ImportError:
@@ -86,6 +88,10 @@ except ImportError:
 
 # Streaming calls, such as those of reflection. Each uses one thread until it ends.
 MAX_STREAMS = 256
+# Messages for methods without an API key that can arrive at the same time. They are small, so they
+# usually arrive together with their calls.
+MAX_OPEN_MESSAGES = 2
+TOO_MANY_MESSAGES = b"Server overloaded: too many messages are arriving. Retry later."
 
 # The private functions of grpcio that this module uses or replaces, with their parameters.
 _PARAMETERS = {
@@ -105,7 +111,8 @@ _PARAMETERS = {
     ],
 }
 # The attributes of its _RPCState.
-_STATE_ATTRIBUTES = {"aborted", "condition", "due", "request"}
+_STATE_ATTRIBUTES = {"aborted", "condition", "due", "request", "trailing_metadata"}
+_STATUS_CODES = ("resource_exhausted", "unknown")
 # The function that `_unary_request()` returns. A call with a stream of requests has another one.
 _GET_UNARY_REQUEST = "unary_request"
 
@@ -135,7 +142,7 @@ def _has_values() -> bool:
         vars(state).keys() >= _STATE_ATTRIBUTES
         and hasattr(_server, "_RECEIVE_MESSAGE_TOKEN")
         and hasattr(_server.cygrpc, "ReceiveMessageOperation")
-        and hasattr(_server.cygrpc.StatusCode, "unknown")
+        and all(hasattr(_server.cygrpc.StatusCode, name) for name in _STATUS_CODES)
     )
 
 
@@ -179,6 +186,54 @@ class SubmittedCall(NamedTuple):
 _NUMBER_OF_ARGUMENTS = len(SubmittedCall._fields)
 
 
+class UnaryRequestCall:
+    """A call with one request, whose message has not arrived yet.
+
+    on_message: called in grpcio's event thread when the message is complete, or when none will come
+    """
+
+    __slots__ = ("_store_message", "call", "on_message", "run")
+
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        call: SubmittedCall,
+        on_message: Callable[["UnaryRequestCall"], None],
+    ):
+        self.run = run
+        self.call = call
+        self.on_message = on_message
+        # grpcio's own callback.
+        self._store_message = _server._receive_message(
+            call.state, call.event.call, call.deserialize
+        )
+
+    def receive(self) -> bool:
+        """Start to receive the message. Return False if the call has ended."""
+        state = self.call.state
+        with state.condition:
+            if not _server._is_rpc_state_active(state):
+                return False
+            operation = _server.cygrpc.ReceiveMessageOperation(0)
+            self.call.event.call.start_server_batch((operation,), self._finish)
+            state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
+        return True
+
+    def _finish(self, message_event: Any) -> Any:
+        """Store the message in the state of the call. grpcio uses the result."""
+        result = self._store_message(message_event)
+        self.on_message(self)
+        return result
+
+    def end(self) -> None:
+        state = self.call.state
+        with state.condition:
+            if _server._is_rpc_state_active(state):
+                state.trailing_metadata = (RETRY_AFTER,)
+                code = _server.cygrpc.StatusCode.resource_exhausted
+                _server._abort(state, self.call.event.call, code, TOO_MANY_MESSAGES)
+
+
 class AcceptedCall:
     """The future of a submitted call, which is always done. grpcio only counts calls with it."""
 
@@ -203,6 +258,8 @@ class Pool(Executor):
         # and each thread of the pool writes its element of the second one.
         self._queued_calls = 0
         self._completed_calls: list[int] = []
+        self._messages = ReceiveLimit(threads)
+        self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES)
         self._free_streams = threading.Semaphore(MAX_STREAMS)
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
@@ -216,55 +273,53 @@ class Pool(Executor):
         # As SubmittedCall(*arguments), but without a Python function: the event thread is the
         # bottleneck of small calls.
         call = tuple.__new__(SubmittedCall, arguments)
-        is_unary = (
-            call.respond is _server._unary_response_in_pool
-            and call.get_request.__name__ == _GET_UNARY_REQUEST
-        )
-        if is_unary:
-            self._receive(run, call)
-        else:
+        if call.get_request.__name__ != _GET_UNARY_REQUEST:
             self._start_stream(run, call)
+        elif call.deserialize and not getattr(call.handler, "needs_message", True):
+            self._hand_over(run, call, request=call.deserialize(b""))
+        elif getattr(call.handler, "is_open", False):
+            self._open_messages.add(UnaryRequestCall(run, call, self._on_open_message))
+        else:
+            self._messages.add(UnaryRequestCall(run, call, self._on_message))
         return _ACCEPTED_CALL
 
-    def _receive(self, run: Callable[..., Any], call: SubmittedCall) -> None:
-        """Start to receive the message of a unary call. Queue the call when it is complete."""
-        state = call.state
-        core_call = call.event.call
-        store_message = _server._receive_message(state, core_call, call.deserialize)
-        on_message = partial(self._queue_with_message, run, call, store_message)
-        with state.condition:
-            if _server._is_rpc_state_active(state):
-                operation = _server.cygrpc.ReceiveMessageOperation(0)
-                core_call.start_server_batch((operation,), on_message)
-                state.due.add(_server._RECEIVE_MESSAGE_TOKEN)
+    def _on_message(self, incoming: UnaryRequestCall) -> None:
+        self._messages.remove(incoming)
+        self._hand_over_message(incoming)
 
-    def _queue_with_message(
-        self,
-        run: Callable[..., Any],
-        call: SubmittedCall,
-        store_message: Callable[[Any], Any],
-        message_event: Any,
-    ) -> Any:
-        """Store the message of a call in its state, and queue the call.
+    def _on_open_message(self, incoming: UnaryRequestCall) -> None:
+        self._open_messages.remove(incoming)
+        self._hand_over_message(incoming)
 
-        grpcio's event thread calls this when the message is complete, and uses the result.
-        `store_message` is grpcio's own callback for this.
-        """
-        result = store_message(message_event)
-        state = call.state
-        request = state.request
-        state.request = None
+    def _hand_over_message(self, incoming: UnaryRequestCall) -> None:
+        """Take the message of a call from its state, and hand over the call."""
+        call = incoming.call
+        request = call.state.request
+        call.state.request = None
         if request is None:
             # The client has sent no message or a malformed one, or has canceled the call. grpcio's
             # function fails a call that has not ended: it asks for the message again, and gets none
             # at once.
-            self._put(run, call)
+            self._put(incoming.run, call)
+        else:
+            self._hand_over(incoming.run, call, request)
+
+    def _hand_over(self, run: Callable[..., Any], call: SubmittedCall, request: Any) -> None:
+        """Queue a call with its request, or start its stream of responses."""
+        if call.respond is not _server._unary_response_in_pool:
+            self._start_stream(run, call._replace(get_request=partial(_identity, request)))
         elif call.serialize is None:  # the handler returns bytes
-            arguments = (run_handler, call.event, state, call.handler, request, call.deserialize)
+            arguments = (
+                run_handler,
+                call.event,
+                call.state,
+                call.handler,
+                request,
+                call.deserialize,
+            )
             self._put(run, arguments)
         else:
             self._put(run, call._replace(get_request=partial(_identity, request)))
-        return result
 
     def _put(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Queue run(*arguments). Start a thread if none is idle."""

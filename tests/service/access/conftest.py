@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -27,3 +28,9 @@ def service(files: Files) -> Iterator[Running]:
 @pytest.fixture
 def client_with_key(service: Running, files: Files) -> Client:
     return Client(service, files.ca, headers=bearer(KEY))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack

@@ -7,7 +7,7 @@ import signal
 import ssl
 import sys
 from base64 import b64encode
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
@@ -21,6 +21,7 @@ from app.protocol.errors import ConfigurationError
 from grpc_service import messages
 from grpc_service.converters import write_request
 from tests.kit.processes import Running, free_ports, started, wait_for
+from tests.kit.silent_call import SilentCall
 from tests.service.access.secure_client import (
     INFER,
     KEY,
@@ -107,6 +108,45 @@ def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_ke
             .status
         )
         assert status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("name", ["ServerLive", "ServerReady", "ServerMetadata"])
+def test_no_message_is_needed(client_with_key: Client, name: str, stack: ExitStack) -> None:
+    """Methods whose messages have no fields respond before a message arrives."""
+    channel = stack.enter_context(client_with_key.channel())
+    path = f"/{messages.SERVICE_NAME}/{name}".encode()
+    call = stack.enter_context(closing(SilentCall(channel, path, client_with_key.headers)))
+    wait_for(call.result.done)
+    assert call.result.code() == grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    "path", [b"/inference.GRPCInferenceService/ModelReady", b"/grpc.health.v1.Health/Check"]
+)
+def test_limit_of_messages_without_a_key(
+    client_without_key: Client, path: bytes, stack: ExitStack
+) -> None:
+    """Of clients without a key, at most two messages can arrive at the same time. Complete ones are not delayed."""
+    channel = stack.enter_context(client_without_key.channel())
+    silent = [stack.enter_context(closing(SilentCall(channel, path))) for _ in range(20)]
+    wait_for(lambda: sum(call.result.done() for call in silent) == 18)
+    assert {call.result.code() for call in silent[:18]} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    health = health_pb2_grpc.HealthStub(channel)
+    reply = health.Check(health_pb2.HealthCheckRequest(), timeout=180)
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_watch_without_a_message_needs_no_thread(
+    client_without_key: Client, stack: ExitStack
+) -> None:
+    """A client without a key cannot occupy the threads of streams with calls of Watch that have no message."""
+    channel = stack.enter_context(client_without_key.channel())
+    path = b"/grpc.health.v1.Health/Watch"
+    silent = [stack.enter_context(closing(SilentCall(channel, path))) for _ in range(300)]
+    wait_for(lambda: sum(call.result.done() for call in silent) == 298)
+    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=180)
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    watch.cancel()
 
 
 def test_reflection_needs_a_key(client_without_key: Client) -> None:

@@ -35,12 +35,6 @@ def service(
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
 def client(service: Running, stack: ExitStack) -> Client:
     return Client(service.http_port, stack)
 
