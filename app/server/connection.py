@@ -46,6 +46,8 @@ MAX_SLOW_STREAMS = 64
 slow_streams = threading.BoundedSemaphore(MAX_SLOW_STREAMS)
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LATE = HttpError(408, "Request timeout: the request did not arrive in time.")
+OVERLOADED = HttpError(503, "Server overloaded: not enough memory for the request. Retry later.")
 
 # epoll reports a descriptor once, and only one thread then handles it. Systems without epoll also
 # import this module.
@@ -155,6 +157,10 @@ class Output:
         # An empty slice would keep the memory of the response.
         self.unsent = self.unsent[size:] or None
 
+    def discard(self) -> None:
+        """Discard buffered data, because the connection is closed."""
+        self.unsent = None
+
     def _wait_for_client(self) -> None:
         """Block until all buffered data is sent.
 
@@ -184,6 +190,8 @@ class Connection:
     release_thread().
 
     handle: calls the application and sends the response. Returns True if the connection stays open.
+    count_memory: called when the connection buffers more data. Returns False if there is not enough
+        memory.
     release_thread: called before the application blocks or runs for long. Another thread then waits
         for events.
     descriptor: the file descriptor, also after the socket is closed
@@ -195,21 +203,36 @@ class Connection:
         parser: RequestParser,
         *,
         handle: Handler,
+        count_memory: Callable[["Connection"], bool],
         release_thread: Callable[[], None],
     ):
         self.socket = socket
         self.parser = parser
         self.handle = handle
+        self.count_memory = count_memory
         self.release_thread = release_thread
         self.descriptor = socket.client.fileno()
         self.progress = Progress()
         self.output = Output(socket, self.progress, release_thread)
         self.state = IDLE
+        self._counted_bytes = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Return the size of an incomplete request body and of an unsent response."""
-        return self.parser.received_bytes + len(self.output.unsent or b"")
+        """Return the size of an incomplete request and of an unsent response."""
+        return self.parser.memory_bytes + len(self.output.unsent or b"")
+
+    @property
+    def has_counted_memory(self) -> bool:
+        """Return True if the connection buffered data at the last call of buffer_growth()."""
+        return self._counted_bytes > 0
+
+    def buffer_growth(self) -> int:
+        """Return by how many bytes the buffered data has grown since the last call."""
+        size = self.buffered_bytes
+        growth = size - self._counted_bytes
+        self._counted_bytes = size
+        return growth
 
     def fileno(self) -> int:
         """Return the file descriptor, which an application can poll for the end of the client."""
@@ -230,6 +253,7 @@ class Connection:
         if state is CLOSED:
             self.socket.client.close()
             self.parser.stop()
+            self.output.discard()
         else:
             self.progress.restart()
 
@@ -249,7 +273,9 @@ class Connection:
 
         self.parser.feed()  # pipelined requests that have arrived before
         if not self.parser.requests:
-            self._receive()
+            has_memory = self._receive()
+            if not has_memory:
+                return self.end_early(OVERLOADED)
         return self._handle_requests()
 
     def _handle_requests(self) -> State:
@@ -280,14 +306,14 @@ class Connection:
             return RECEIVING
         return IDLE
 
-    def time_out(
-        self, message: str = "Request timeout: the request did not arrive in time."
-    ) -> State:
-        """Time out the current state. The client of an incomplete request receives `message`."""
-        if self.state is IDLE:
+    def end_early(self, error: HttpError = LATE) -> State:
+        """End the current state early. The client of an incomplete request receives the error."""
+        if self.output.unsent:
+            return CLOSED
+        if self.parser.has_begun:
+            self.output.send(error.to_bytes())
             return self.shut_down_sending()
-        if self.state is RECEIVING and not self.socket.needs_handshake:
-            self.output.send(HttpError(408, message).to_bytes())
+        if self.state is IDLE:
             return self.shut_down_sending()
         return CLOSED
 
@@ -300,27 +326,32 @@ class Connection:
         self.socket.shutdown_write()
         return LINGERING
 
-    def _receive(self) -> None:
-        """Read and parse the available data, at most to the end of a large body."""
+    def _receive(self) -> bool:
+        """Read and parse the available data, at most to the end of a large body.
+
+        Return False if there is not enough memory for more.
+        """
         parser = self.parser
         while True:
             size = max(READ_BYTES, min(parser.missing_bytes, MAX_READ_BYTES))
             try:
                 data = self.socket.read(size)
             except BlockingIOError:
-                return
+                return True
             if not data:
                 parser.end()
-                return
+                return True
 
             self.progress.add_bytes(len(data))
             parser.feed(data)
+            if parser.has_begun and not self.count_memory(self):
+                return False
             if not parser.missing_bytes:
-                return
+                return True
             # A short read of a plain socket means that it is empty. With TLS, each read returns one
             # record, and more may follow.
             if len(data) < size and type(self.socket) is PlainSocket:
-                return
+                return True
 
     # Any thread
 

@@ -12,12 +12,15 @@ by exactly one thread. That is why connections need no lock:
 
 import logging
 import select
+import sys
 from collections.abc import Callable
+from threading import Lock
 
 from app.server.connection import (
     BUSY_STATES,
     CLOSED,
     IDLE,
+    OVERLOADED,
     READABLE,
     SENDING_STATES,
     WRITABLE,
@@ -41,9 +44,24 @@ class ConnectionTable:
         self._open: set[Connection] = set()
         # By descriptor, in the order in which they began to wait.
         self._waiting: dict[int, Connection] = {}
+        # What all connections buffer, and how much they may buffer.
+        self._buffered_bytes = 0
+        self._message_bytes = sys.maxsize
+        self._messages = 1
+        self._count_lock = Lock()
+        self._close_lock = Lock()
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def limit_memory(self, *, message_bytes: int, messages: int) -> None:
+        """Limit the memory for incomplete requests and unsent responses.
+
+        The limit is `messages` times `message_bytes`, or times the largest buffer if that is
+        larger.
+        """
+        self._message_bytes = message_bytes
+        self._messages = messages
 
     # Any thread
 
@@ -71,6 +89,8 @@ class ConnectionTable:
 
         The calling thread owns it until then.
         """
+        if connection.state is not IDLE or connection.has_counted_memory:
+            self.count_memory(connection)
         if connection.state is CLOSED:
             self._open.discard(connection)
             return
@@ -83,6 +103,44 @@ class ConnectionTable:
             self.epoll.modify(connection, events)
         except (OSError, ValueError):
             return  # since it is in `_waiting`, the main thread has closed it
+
+    def count_memory(self, connection: Connection) -> bool:
+        """Count what a connection buffers. If this exceeds the limit, close slow connections.
+
+        Return False if the limit is still exceeded.
+        """
+        growth = connection.buffer_growth()
+        if not growth:
+            return True
+        with self._count_lock:
+            self._buffered_bytes += growth
+        if growth < 0 or self._buffered_bytes <= self._messages * self._message_bytes:
+            return True
+        with self._close_lock:
+            return self._close_slow_connections(connection.buffered_bytes)
+
+    def _close_slow_connections(self, size: int) -> bool:
+        """Close connections until the others are within the limit.
+
+        `size` is that of the buffer that has grown. Return False if the limit is still exceeded.
+        """
+        busy = []
+        for connection in list(self._waiting.values()):
+            if connection.state in BUSY_STATES:
+                busy.append(connection)
+        sizes = [connection.buffered_bytes for connection in busy]
+        limit = self._messages * max([self._message_bytes, size, *sizes])
+        if self._buffered_bytes > limit:
+            self.log.info(
+                "Requests and responses exceed the memory limit by %d bytes. Closing slow clients",
+                self._buffered_bytes - limit,
+            )
+        # Those that have waited for longest come first.
+        for connection in busy:
+            if self._buffered_bytes <= limit:
+                break
+            self.run_step(connection.descriptor, _end_because_of_memory)
+        return self._buffered_bytes <= limit
 
     # The main thread
 
@@ -110,40 +168,12 @@ class ConnectionTable:
         def time_out_if_overdue(connection: Connection) -> State:
             # Another thread may have run the connection since the check below.
             if connection.is_overdue(now, idle_seconds):
-                return connection.time_out()
+                return connection.end_early()
             return connection.state
 
         for connection in list(self._waiting.values()):
             if connection.is_overdue(now, idle_seconds):
                 self.run_step(connection.descriptor, time_out_if_overdue)
-
-    def limit_memory(self, *, message_bytes: int, messages: int) -> None:
-        """Close slow connections until their buffered data fits into the memory limit.
-
-        The limit is `messages` times `message_bytes`, or times the largest buffer if that is
-        larger.
-        """
-        busy = [
-            connection
-            for connection in list(self._waiting.values())
-            if connection.state in BUSY_STATES
-        ]
-        sizes = [connection.buffered_bytes for connection in busy]
-        largest = max([message_bytes, *sizes])
-        excess = sum(sizes) - messages * largest
-        if excess <= 0:
-            return
-
-        self.log.info(
-            "Requests and responses exceed the memory limit by %d bytes. Closing slow clients",
-            excess,
-        )
-        # Those that have waited for longest come first.
-        for connection, size in zip(busy, sizes, strict=True):
-            if excess <= 0:
-                break
-            excess -= size
-            self.run_step(connection.descriptor, _time_out_because_of_memory)
 
     def restart_waits(self) -> None:
         """Let the time limits of all waiting connections begin now."""
@@ -157,5 +187,5 @@ class ConnectionTable:
             connection.socket.client.close()
 
 
-def _time_out_because_of_memory(connection: Connection) -> State:
-    return connection.time_out("Server overloaded. Retry later.")
+def _end_because_of_memory(connection: Connection) -> State:
+    return connection.end_early(OVERLOADED)

@@ -17,11 +17,12 @@ class HttpError(Exception):
 
     def to_bytes(self) -> bytes:
         """Return the complete response."""
-        head = (
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
-            "Content-Type: application/json\r\n"
-            f"Content-Length: {len(self.body)}\r\n"
-            "Connection: close\r\n"
-            "\r\n"
-        )
-        return head.encode() + self.body
+        fields = [
+            "Content-Type: application/json",
+            f"Content-Length: {len(self.body)}",
+            "Connection: close",
+        ]
+        if self.status is HTTPStatus.SERVICE_UNAVAILABLE:
+            fields.append("Retry-After: 1")
+        lines = [f"HTTP/1.1 {self.status.value} {self.status.phrase}", *fields, "", ""]
+        return "\r\n".join(lines).encode() + self.body

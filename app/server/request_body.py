@@ -1,5 +1,6 @@
 """The body of a request: one class for each kind of framing (RFC 9112, 6)."""
 
+import sys
 from io import BytesIO
 from typing import Protocol
 
@@ -16,6 +17,10 @@ class Body(Protocol):
     received_bytes: int
     missing_bytes: int
 
+    @property
+    def memory_bytes(self) -> int:
+        """Size of the memory for the part that has arrived, which may have room for more."""
+
     def write(self, data: bytes | memoryview) -> None:
         """Add content. Raise HttpError if the body is too large."""
 
@@ -28,6 +33,7 @@ class NoBody:
 
     received_bytes = 0
     missing_bytes = 0
+    memory_bytes = 0
 
     def write(self, data: bytes | memoryview) -> None:
         raise AssertionError("llhttp has found content in a request without a body")
@@ -43,6 +49,10 @@ class SizedBody:
         self.received_bytes = 0
         self.missing_bytes = size
         self._content = BytesIO()
+
+    @property
+    def memory_bytes(self) -> int:
+        return sys.getsizeof(self._content)
 
     def write(self, data: bytes | memoryview) -> None:
         self._content.write(data)
@@ -62,6 +72,10 @@ class ChunkedBody:
         self.received_bytes = 0
         self._rules = rules
         self._content = BytesIO()
+
+    @property
+    def memory_bytes(self) -> int:
+        return sys.getsizeof(self._content)
 
     def write(self, data: bytes | memoryview) -> None:
         self._content.write(data)

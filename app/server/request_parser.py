@@ -44,7 +44,7 @@ from app.server.transitions import InvalidTransition
 PARSE_BYTES = 2**12
 # Limit for the head, chunk headers and trailer fields together, in addition to a quarter of the
 # body size.
-MAX_HEAD_BYTES = 2**16
+MAX_HEAD_BYTES = 2**15
 # Of a header field: the separator and the end of the line.
 FIELD_OVERHEAD_BYTES = len(": \r\n")
 # Head that prepares llhttp for a chunked body. See RequestParser._ignore_upgrade().
@@ -159,9 +159,10 @@ class RequestParser:
         return self._incoming.body.missing_bytes
 
     @property
-    def received_bytes(self) -> int:
-        """Return the size of the part of an incomplete body that has arrived."""
-        return self._incoming.body.received_bytes
+    def memory_bytes(self) -> int:
+        """Return the size of the memory for the part of an incomplete request that has arrived."""
+        incoming = self._incoming
+        return min(incoming.parsed_bytes, MAX_HEAD_BYTES) + incoming.body.memory_bytes
 
     @property
     def must_send_continue(self) -> bool:

@@ -3,7 +3,7 @@
 The main thread accepts connections and handles timeouts. A thread pool handles requests:
 
     main thread: _accept() -> ConnectionTable.add()
-                 _check_connections() -> ConnectionTable.time_out_overdue(), limit_memory()
+                 _run_once() -> ConnectionTable.time_out_overdue()
     other threads: ConnectionTable.run_step() -> Connection.run() -> RequestParser.feed()
                    -> Worker._handle() -> Gateway.respond() -> application
 """
@@ -77,6 +77,9 @@ class Worker(BaseWorker):
         options = self.lifecycle.options
         self.peers = Peers(self.cfg, options, self.lifecycle.accepts_head)
         self.gateway = Gateway(self, self.wsgi, server_name=options.server_name)
+        self.connections.limit_memory(
+            message_bytes=options.max_body_bytes, messages=self.cfg.threads
+        )
         self._warn_of_ignored_settings()
         self.pool.add_thread()
         while self.alive and self.ppid == os.getppid():
@@ -125,14 +128,7 @@ class Worker(BaseWorker):
         now = time.monotonic()
         if now - self._checked_at >= seconds / 2:
             self._checked_at = now
-            self._check_connections(now)
-
-    def _check_connections(self, now: float) -> None:
-        """Close connections that are overdue at the time `now`, or that need too much memory."""
-        self.connections.time_out_overdue(now, idle_seconds=self.idle_seconds)
-        self.connections.limit_memory(
-            message_bytes=self.lifecycle.options.max_body_bytes, messages=self.cfg.threads
-        )
+            self.connections.time_out_overdue(now, idle_seconds=self.idle_seconds)
 
     def _accept(self, listener: socket.socket) -> None:
         """Accept a connection. At the limit of connections or open files, close the oldest one."""
@@ -143,6 +139,7 @@ class Worker(BaseWorker):
                 TlsSocket(client, self.tls) if self.tls else PlainSocket(client),
                 RequestParser(self.peers.make_rules(address, listener.getsockname())),
                 handle=self._handle,
+                count_memory=self.connections.count_memory,
                 release_thread=self.pool.release_leadership,
             )
             if len(self.connections) >= self.cfg.worker_connections:

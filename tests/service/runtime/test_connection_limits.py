@@ -24,6 +24,8 @@ from tests.service.runtime.raw_client import (
     request_of,
 )
 
+OVERLOADED = "Server overloaded: not enough memory for the request. Retry later."
+
 
 def test_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
     """1,000 idle connections to each port do not delay other clients, and those to the REST port stay usable."""
@@ -42,7 +44,7 @@ def test_thousand_idle_connections(running: Running, stack: ExitStack) -> None:
 
 
 def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
-    """If incomplete requests need more than 8 MiB, the slowest clients get status 408. The other requests complete."""
+    """If incomplete requests need more than 8 MiB, the slowest clients get status 503. The other requests complete."""
     service = gunicorn(
         ROOT, "tests.service.apps:echoing()", WORKERS=1, MAX_REQUEST_BYTES=2**20, **FEW
     )
@@ -66,8 +68,9 @@ def test_memory_limit_closes_slowest_clients(stack: ExitStack) -> None:
             client.send(sent[-1:])
             assert client.texts() == ["o" * (2**20 - 1000)]
         else:
-            status, _, body = client.read_response()
-            assert (status, json.loads(body)["error"]) == (408, "Server overloaded. Retry later.")
+            status, headers, body = client.read_response()
+            assert (status, json.loads(body)["error"]) == (503, OVERLOADED)
+            assert headers["retry-after"] == "1"
     assert "exceed the memory limit by " in running.log()
 
 

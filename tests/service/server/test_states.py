@@ -60,6 +60,7 @@ def test_transitions_of_a_connection_are_checked(
             PlainSocket(server),
             request_parser.RequestParser(RULES),
             handle=lambda connection, request: True,
+            count_memory=lambda connection: True,
             release_thread=lambda: None,
         )
         waiting.enter(state)
@@ -128,6 +129,7 @@ def test_time_of_a_request_does_not_count_for_the_next_one(monkeypatch: pytest.M
             PlainSocket(server),
             request_parser.RequestParser(RULES),
             handle=handle,
+            count_memory=lambda connection: True,
             release_thread=lambda: None,
         )
         head = b"GET / HTTP/1.1\r\nHost: x\r\n"
