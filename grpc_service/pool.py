@@ -294,8 +294,9 @@ class Pool(Executor):
     def _hand_over_message(self, incoming: UnaryRequestCall) -> None:
         """Take the message of a call from its state, and hand over the call."""
         call = incoming.call
-        request = call.state.request
-        call.state.request = None
+        state = call.state
+        request = state.request
+        state.request = None
         if request is None:
             # The client has sent no message or a malformed one, or has canceled the call. grpcio's
             # function fails a call that has not ended: it asks for the message again, and gets none
