@@ -106,11 +106,12 @@ def test_limits_fields_of_message(service, empty: bytes) -> None:
 
 def test_rejects_call_without_message(service) -> None:
     """A call that ends without a request message is rejected, and the next call succeeds."""
-    path = "/inference.GRPCInferenceService/ServerLive"
+    path = "/inference.GRPCInferenceService/ModelReady"
     code, text = code_of(service.channel.stream_unary(path), iter([]), timeout=30)
     assert code == "UNIMPLEMENTED"
     assert "requires exactly one request message" in text
-    assert service.channel.stream_unary(path)(iter([b""]), timeout=30)
+    message = messages.ModelReadyRequest(name="test").SerializeToString()
+    assert service.channel.stream_unary(path)(iter([message]), timeout=30)
 
 
 def test_rejected_calls_leave_no_garbage(service) -> None:
