@@ -26,6 +26,9 @@ workers = settings.workers
 threads = settings.threads
 worker_connections = max(raise_file_limit(), threads + 1)
 keepalive = settings.keepalive_seconds
+# gunicorn's default lets each client on this machine, such as a proxy that forwards all headers,
+# change the path of a request: SCRIPT_NAME removes a prefix, behind the path rules of the proxy.
+forwarder_headers = ""
 timeout = HEARTBEAT_SECONDS + math.ceil(settings.predict_timeout_seconds)
 graceful_timeout = (
     math.ceil(settings.shutdown_delay_seconds) + settings.shutdown_timeout_seconds + SPARE_SECONDS

@@ -1,7 +1,7 @@
 """The head of a request: checks that llhttp does not make, and the environ of WSGI (PEP 3333).
 
 make_environ() is a pure function. A proxy whose address the operator has listed is trusted: its
-Rules contain the header fields with which it may set SCRIPT_NAME, PATH_INFO and the scheme.
+Rules contain the header fields with which it may set SCRIPT_NAME and the scheme.
 """
 
 import re
@@ -20,8 +20,6 @@ ABSOLUTE_URI = re.compile(r"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 REJECTED_METHODS = ("CONNECT", "SOURCE")
 # Keys of the environ without the prefix HTTP_.
 CONTENT_KEYS = ("CONTENT_TYPE", "CONTENT_LENGTH")
-# Keys that only a trusted proxy can set. The names of these fields have an underscore.
-PATH_KEYS = ("SCRIPT_NAME", "PATH_INFO")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +124,7 @@ def environ_key(name: bytes, trusted_names: frozenset[str]) -> str | None:
     if b"_" in name:
         if key not in trusted_names:
             return None
-        if key in PATH_KEYS:
+        if key == "SCRIPT_NAME":  # the variable of this name, not HTTP_SCRIPT_NAME
             return key
     if key in CONTENT_KEYS:
         return key
@@ -157,12 +155,11 @@ def _set_target(environ: dict[str, Any], target: str) -> None:
 
     script_name = environ["SCRIPT_NAME"]
     if not script_name:
-        path_info = path or "/"
+        environ["PATH_INFO"] = path or "/"
     elif f"{path}/".startswith(f"{script_name}/"):
-        path_info = path[len(script_name) :]
+        environ["PATH_INFO"] = path[len(script_name) :]
     else:
         raise HttpError(400, "Invalid path. Expected a path that starts with SCRIPT_NAME.")
-    environ.setdefault("PATH_INFO", path_info)  # a trusted proxy may have set it
 
 
 def _set_scheme(environ: dict[str, Any], secure_schemes: dict[str, str]) -> None:

@@ -46,6 +46,47 @@ def test_forwarded_proto(allowed: str) -> None:
             )
 
 
+@pytest.mark.parametrize("disabled", ["", "worker"])
+def test_headers_do_not_change_the_path(disabled: str) -> None:
+    """By default, the path of a request is that of its target, whatever headers a trusted proxy forwards."""
+    paths = {
+        "/v2/health/live": ({"PATH_INFO": "/metrics"}, 200),
+        "/v2/metrics": ({"SCRIPT_NAME": "/v2"}, 404),
+        "/where": ({"SCRIPT_NAME": "/a", "PATH_INFO": "/metrics"}, 200),
+    }
+    settings = {"FORWARDED_ALLOW_IPS": "*", "DISABLE_OPTIMIZATIONS": disabled}
+    bodies = {}
+    with (
+        gunicorn(ROOT, "tests.service.apps:url_route()", **settings) as service,
+        closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection,
+    ):
+        for path, (headers, status) in paths.items():
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            bodies[path] = response.read().decode()
+            assert response.status == status, path
+
+    assert bodies["/v2/health/live"] == '{"live":true}'
+    assert bodies["/where"] == f"http://{service.http_address}/where"
+
+
+@pytest.mark.parametrize("disabled", ["", "worker"])
+def test_script_name_of_a_proxy(disabled: str) -> None:
+    """With --forwarder-headers SCRIPT_NAME, a proxy that keeps a prefix of the path can name it."""
+    settings = {
+        "GUNICORN_CMD_ARGS": "--forwarder-headers SCRIPT_NAME",
+        "DISABLE_OPTIMIZATIONS": disabled,
+    }
+    with (
+        gunicorn(ROOT, "tests.service.apps:url_route()", **settings) as service,
+        closing(http.client.HTTPConnection(service.http_address, timeout=180)) as connection,
+    ):
+        for headers, prefix in [({"SCRIPT_NAME": "/a", "PATH_INFO": "/b"}, "/a"), ({}, "")] * 2:
+            connection.request("GET", f"{prefix}/where", headers=headers)
+            url = connection.getresponse().read().decode()
+            assert url == f"http://{service.http_address}{prefix}/where"
+
+
 def test_date_header(connection: http.client.HTTPConnection) -> None:
     """The Date header of each response has the current second."""
     dates = set()
