@@ -316,6 +316,8 @@ def find_warnings(settings: Settings, environ: Mapping[str, str] = os.environ) -
         if is_set and variable not in _FIELDS:
             for name in _similar_settings(variable):
                 yield f"Unknown setting {variable}. Did you mean {name}?"
+    if environ.get("SCRIPT_NAME", "").strip():
+        yield "SCRIPT_NAME has no effect. Let the proxy remove the path prefix."
 
     if settings.max_batch_delay_ms and settings.max_batch_size == 1:
         yield "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too."

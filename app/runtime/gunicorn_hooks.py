@@ -165,7 +165,7 @@ def _find_free_device(server: Arbiter, devices: Sequence[str]) -> str | None:
 
 
 def prepare_worker(worker: Any) -> None:
-    """Set up logging, metrics and the device of this process, a new worker.
+    """Set up logging, metrics, the device and the environment of this process, a new worker.
 
     Call this after the fork.
     """
@@ -176,6 +176,9 @@ def prepare_worker(worker: Any) -> None:
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         logger.info("Worker %d uses device %s", os.getpid(), worker.device)
     take_slot(worker.slot)
+    # gunicorn's setting for the whole server. Probes and the startup message do not know the
+    # prefix, and log_environment() has said that it has no effect.
+    os.environ.pop("SCRIPT_NAME", None)
     runtime.is_worker = True
 
 

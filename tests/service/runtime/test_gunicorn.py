@@ -87,6 +87,16 @@ def test_script_name_of_a_proxy(disabled: str) -> None:
             assert url == f"http://{service.http_address}{prefix}/where"
 
 
+@pytest.mark.parametrize("disabled", ["", "worker"])
+def test_script_name_of_the_environment(disabled: str) -> None:
+    """The variable SCRIPT_NAME has no effect, and the log says so. Probes, for example, know no prefix."""
+    settings = {"SCRIPT_NAME": "/a", "DISABLE_OPTIMIZATIONS": disabled}
+    with gunicorn(ROOT, "tests.service.apps:url_route()", **settings) as service:
+        url = service.get("/where")
+    assert url == f"http://{service.http_address}/where".encode()
+    assert "SCRIPT_NAME has no effect. Let the proxy remove the path prefix." in service.log()
+
+
 def test_date_header(connection: http.client.HTTPConnection) -> None:
     """The Date header of each response has the current second."""
     dates = set()
