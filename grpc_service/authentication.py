@@ -1,6 +1,6 @@
 """API key authentication for gRPC. Liveness and readiness checks need no key."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -30,6 +30,14 @@ class OpenHandler:
         return self._handler(request, context)
 
 
+def _joined(metadata: Iterable[tuple[str, str]], name: str) -> str | None:
+    """Return the values of the metadata `name`, joined with commas as over REST, or None."""
+    values = [value for key, value in metadata if key == name]
+    if not values:
+        return None
+    return ",".join(values)
+
+
 class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Rejects calls without a valid key before reading the message.
 
@@ -44,9 +52,9 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         is_open = details.method in OPEN_METHODS or details.method.startswith(HEALTH)
         if is_open:
             return mark_as_open(continuation(details))
-        metadata = dict(details.invocation_metadata)
+        metadata = details.invocation_metadata
         try:
-            self._keys.check(metadata.get("authorization"), metadata.get("x-api-key"))
+            self._keys.check(_joined(metadata, "authorization"), _joined(metadata, "x-api-key"))
         except Unauthenticated as error:
             return self._reject(details.method, error)
         return continuation(details)

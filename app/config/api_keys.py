@@ -9,11 +9,12 @@ from pathlib import Path
 
 from app.protocol.errors import ConfigurationError, Unauthenticated
 
-# Visible ASCII, which headers support. The minimum length prevents guessing: 16 hexadecimal digits
-# are 64 bits.
-_KEY = re.compile(rb"[!-~]{16,1024}")
+# Visible ASCII, which headers support, without the comma, which joins repeated headers. The minimum
+# length prevents guessing: 16 hexadecimal digits are 64 bits.
+_KEY = re.compile(rb"[!-+\--~]{16,1024}")
 _EXPECTED_KEYS = (
-    "Expected keys of 16 to 1024 visible ASCII characters, one per line. Run openssl rand -hex 32."
+    "Expected keys of 16 to 1024 visible ASCII characters without commas, one per line."
+    " Run openssl rand -hex 32."
 )
 
 
@@ -26,10 +27,13 @@ class ApiKeys:
     def check(self, authorization: str | None, api_key: str | None) -> None:
         """Raise Unauthenticated unless a request has a valid key.
 
-        The arguments are the values of its headers `Authorization` and `x-api-key`, or None.
+        The arguments are the values of its headers `Authorization` and `x-api-key`, or None. The
+        values of a repeated header are joined with commas. It is rejected, because a proxy may have
+        checked only one of them.
         """
         keys = []
         if api_key is not None:
+            _check_is_single(api_key)
             keys.append(api_key.strip())
         if authorization is not None:
             keys.append(_key_in_authorization(authorization))
@@ -48,19 +52,28 @@ class ApiKeys:
             raise Unauthenticated("Invalid API key.")
 
 
+def _check_is_single(value: str) -> None:
+    """Raise Unauthenticated for the value of a repeated header. A single one has no comma."""
+    if "," in value:
+        raise Unauthenticated("repeated API key", remedy="send the header once")
+
+
 def _key_in_authorization(header: str) -> str:
     """Return the token of HTTP Bearer authentication, or the password of HTTP Basic authentication.
 
-    For other schemes, return "", which is not a valid key.
+    For other schemes, whose credentials may contain commas, return "", which is not a valid key.
+    Raise Unauthenticated if the header is repeated.
     """
     scheme, _, credentials = header.partition(" ")
     scheme = scheme.lower()
     credentials = credentials.strip()
+    if scheme not in ("bearer", "basic"):
+        return ""
+
+    _check_is_single(credentials)
     if scheme == "bearer":
         return credentials
-    if scheme == "basic":
-        return _password(credentials)
-    return ""
+    return _password(credentials)
 
 
 def _password(credentials: str) -> str:

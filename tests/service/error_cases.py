@@ -280,6 +280,7 @@ REST = [
     rest("unknown method", 400, method=f"X{SECRET.upper()}"),
     rest("no key", 401, path=f"/{SECRET}", headers={"x-api-key": ""}),
     rest("wrong key", 401, headers={"x-api-key": SECRET, "Authorization": f"Bearer {SECRET}"}),
+    raw("repeated key", 401, f"x-api-key: {SECRET}\r\n".encode(), b""),
     Case(
         "rest no key at all",
         "401",
@@ -329,6 +330,7 @@ MESSAGES: dict[str, Any] = {
     "null in contents": action_message("null"),
 }
 WRONG_KEY = (("x-api-key", SECRET), ("authorization", f"Bearer {SECRET}"))
+REPEATED_KEY = (("x-api-key", KEY), ("x-api-key", SECRET))
 GRPC = [
     *(rpc(name, "INVALID_ARGUMENT", body) for name, body in MESSAGES.items()),
     rpc("unknown model", "NOT_FOUND", message(MUST_RPC, model_name=SECRET)),
@@ -336,6 +338,7 @@ GRPC = [
     rpc("unknown call", "UNIMPLEMENTED", SECRET.encode(), SECRET),
     rpc("no key", "UNAUTHENTICATED", message(MUST_RPC), metadata=(("x-other", SECRET),)),
     rpc("wrong key", "UNAUTHENTICATED", message(MUST_RPC), metadata=WRONG_KEY),
+    rpc("repeated key", "UNAUTHENTICATED", message(MUST_RPC), metadata=REPEATED_KEY),
     rpc("wrong key of an unknown call", "UNAUTHENTICATED", b"", SECRET, metadata=WRONG_KEY),
     rpc("malformed name", "INVALID_ARGUMENT", b"\x0a\x0e\xff" + SECRET.encode(), "ModelReady"),
     rpc("over the limit", "RESOURCE_EXHAUSTED", SECRET.encode() * (LIMIT // 10)),

@@ -201,6 +201,59 @@ def test_api_key_headers(
     assert status == ("OK" if is_accepted else "UNAUTHENTICATED")
 
 
+AUTHORIZATION = "authorization"
+API_KEY = "x-api-key"
+VALID = f"Bearer {KEY}"
+WRONG = f"Bearer {WRONG_KEY}"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(AUTHORIZATION, VALID), (AUTHORIZATION, WRONG)],
+        [(AUTHORIZATION, WRONG), (AUTHORIZATION, VALID)],
+        [(AUTHORIZATION, VALID), (AUTHORIZATION, VALID)],
+        [(AUTHORIZATION, VALID), (AUTHORIZATION, "Digest a")],
+        [(AUTHORIZATION, "Digest a"), (AUTHORIZATION, VALID)],
+        [(API_KEY, KEY), (API_KEY, WRONG_KEY)],
+        [(API_KEY, WRONG_KEY), (API_KEY, KEY)],
+        [(API_KEY, KEY), (API_KEY, KEY)],
+        [(API_KEY, KEY), (API_KEY, "")],
+        [(API_KEY, ""), (API_KEY, KEY)],
+        [(AUTHORIZATION, VALID), (API_KEY, KEY), (API_KEY, KEY)],
+        [(API_KEY, KEY), (AUTHORIZATION, VALID), (AUTHORIZATION, VALID)],
+        [(API_KEY, KEY), (AUTHORIZATION, VALID), (AUTHORIZATION, WRONG)],
+        [*basic(f"a:{KEY}").items(), *basic(f"b:{KEY}").items()],
+        [(API_KEY, KEY), *basic(f"a:{KEY}").items(), *basic(f"b:{KEY}").items()],
+    ],
+    ids=str,
+)
+def test_repeated_key_headers(client_without_key: Client, headers: list[tuple[str, str]]) -> None:
+    """Both protocols reject repeated key headers, because a proxy may have checked another one of them."""
+    with closing(client_without_key.connect()) as connection:
+        connection.putrequest("GET", "/v2")
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == 401
+
+    metadata = [(name.lower(), value) for name, value in headers]
+    with client_without_key.channel() as channel:
+        describe = channel.unary_unary(f"/{messages.SERVICE_NAME}/ServerMetadata")
+        with pytest.raises(grpc.RpcError) as caught:
+            describe(b"", metadata=metadata, timeout=180)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("scheme", ["Digest", "AWS4-HMAC-SHA256"])
+def test_authorization_with_commas(client_without_key: Client, scheme: str) -> None:
+    """A valid x-api-key is sufficient next to an Authorization header of a scheme with commas, as for a proxy."""
+    headers = {API_KEY: KEY, AUTHORIZATION: f"{scheme} Credential=a, Signature=b"}
+    assert client_without_key.rest("GET", "/v2", headers=headers)[0] == 200
+    method = f"/{messages.SERVICE_NAME}/ServerMetadata"
+    assert client_without_key.grpc(method, headers=headers) == "OK"
+
+
 @pytest.mark.parametrize("key", [None, WRONG_KEY])
 def test_large_request_without_a_valid_key(client_with_key: Client, key: str | None) -> None:
     """The client of a large request can read the error, although the server does not receive its body."""
@@ -294,6 +347,7 @@ def test_standalone_grpc_uses_tls_and_keys(files: Files) -> None:
         ("# nothing\n\n", "no keys. Expected keys"),
         (f"{KEY}\nsecret\n", "invalid key in line 2. Expected keys of 16 to 1024"),
         ("a key that has blanks", "invalid key in line 1. Expected keys"),
+        ("a,key,that,has,commas", "invalid key in line 1. Expected keys"),
         ("ключ-ключ-ключ-ключ", "invalid key in line 1. Expected keys"),
     ],
 )
