@@ -14,6 +14,7 @@ from app.inference.pipeline import InferencePipeline
 from app.inference.predict_adapter import ModelAdapter
 from app.observability.metrics import Metrics
 from app.observability.observer_queue import Observer, ObserverQueue
+from app.observability.shared_read import ReaderLimit
 from app.observability.statistics import Statistics
 from app.observability.tracing import make_spans
 from app.protocol.messages import InferenceRequest, InferenceResponse
@@ -49,11 +50,14 @@ class Service:
         )
         self._head_checks: list[HeadCheck] = []
         self.observer_queue = ObserverQueue()
-        self.statistics = Statistics(self.info.metadata, self.observer_queue)
+        reader_limit = ReaderLimit()
+        self.statistics = Statistics(self.info.metadata, self.observer_queue, reader_limit)
         self.metrics = Metrics(
             self.info.metadata,
             self.model,
             self.pipeline.scheduler,
+            self.observer_queue,
+            reader_limit,
             use_internals=settings.is_enabled("metric_compaction"),
         )
         if self._spans is not None:

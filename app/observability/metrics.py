@@ -1,9 +1,9 @@
 """Prometheus metrics (docs/monitoring.md) of completed calls, of the model and of the scheduler."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -12,6 +12,8 @@ from app.inference.call import INFER, STAGES, Call
 from app.inference.model_runner import ModelRunner
 from app.inference.scheduler import Scheduler
 from app.observability.metric_files import files_to_merge, metrics_directory, observe_all
+from app.observability.observer_queue import ObserverQueue
+from app.observability.shared_read import ReaderLimit, SharedRead
 from app.protocol.errors import (
     ClientDisconnected,
     DeadlineExceeded,
@@ -52,6 +54,15 @@ BYTES = tuple(float(4**power) for power in range(4, 15))  # 256 bytes to 256 MiB
 ROWS = tuple(float(2**power) for power in range(11))
 
 
+class Snapshot(NamedTuple):
+    """The metrics of all workers at one time, in the form of a registry for prometheus_client."""
+
+    families: list[Any]
+
+    def collect(self) -> list[Any]:
+        return self.families
+
+
 class Metrics:
     """Metrics of a process. observe() is an observer of the queue.
 
@@ -64,17 +75,19 @@ class Metrics:
         metadata: ModelMetadata,
         model: ModelRunner,
         scheduler: Scheduler,
+        observer_queue: ObserverQueue,
+        reader_limit: ReaderLimit,
+        *,
         use_internals: bool = True,
     ):
         self.metadata = metadata
         self.model = model
         self.scheduler = scheduler
+        self._observer_queue = observer_queue
+        self._shared_read = SharedRead(self._read, reader_limit)
         self.observe_all = partial(observe_all, use_internals=use_internals)
         # The metrics of this process, without those of predict.py, which are in REGISTRY.
         self.service_registry = CollectorRegistry()
-        # All metrics of all workers. It calls collect().
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)
 
         counter = partial(Counter, registry=self.service_registry)
         histogram = partial(Histogram, registry=self.service_registry)
@@ -136,16 +149,27 @@ class Metrics:
             "inference_model_info", "Served model. Always 1.", ("name", "version", "platform")
         )
 
-    def collect(self) -> Iterable[Any]:
-        """Return the metrics of all workers, including those of predict.py.
+    def read(self, release_thread: Callable[[], None]) -> Snapshot:
+        """Return all metrics of all workers, with the calls that ended before this one.
 
-        prometheus_client calls this.
+        Block for 0.1 s, or 0.2 s if another thread reads, after a call of `release_thread`. Raise
+        Overloaded if too many threads wait.
         """
+        return self._shared_read(release_thread)
+
+    def _read(self) -> Snapshot:
+        """Return all metrics of all workers, including those of predict.py.
+
+        Only one thread at a time calls this.
+        """
+        self._observer_queue.wait_for_workers()
         directory = metrics_directory()
+        families: Iterable[Any]
         if directory:
-            metrics: Iterable[Any] = MultiProcessCollector.merge(files_to_merge(directory))
-            return metrics
-        return (*self.service_registry.collect(), *REGISTRY.collect())
+            families = MultiProcessCollector.merge(files_to_merge(directory))
+        else:
+            families = (*self.service_registry.collect(), *REGISTRY.collect())
+        return Snapshot(list(families))
 
     def start(self) -> None:
         """Count this process as a worker."""

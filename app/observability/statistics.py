@@ -20,6 +20,7 @@ the first call then contains the requests that ended between the starts of the t
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ import numpy as np
 from app.inference.call import INFER, Call
 from app.observability.metric_files import metrics_directory, own_slot
 from app.observability.observer_queue import ObserverQueue
+from app.observability.shared_read import ReaderLimit, SharedRead
 from app.protocol.errors import NotFound, Unauthenticated
 from app.protocol.metadata import ModelMetadata
 
@@ -66,9 +68,12 @@ WORKER = np.dtype(
 class Statistics:
     """Statistics of the model, summed over the workers. observe() is an observer of the queue."""
 
-    def __init__(self, metadata: ModelMetadata, observer_queue: ObserverQueue):
+    def __init__(
+        self, metadata: ModelMetadata, observer_queue: ObserverQueue, reader_limit: ReaderLimit
+    ):
         self._metadata = metadata
         self._observer_queue = observer_queue
+        self._shared_read = SharedRead(self._read, reader_limit)
         self._worker: Any = np.zeros(1, WORKER)[0]
 
     def start(self) -> None:
@@ -113,10 +118,18 @@ class Statistics:
             _count_successes(worker["late"], _select_late(successes, read_start))
             _count_failures(worker["late"], _select_late(failures, read_start))
 
-    def read(self) -> dict[str, Any]:
+    def read(self, release_thread: Callable[[], None] | None = None) -> dict[str, Any]:
         """Return the statistics of the requests that ended before this call.
 
-        Block for 0.1 s, if workers run.
+        Block for 0.1 s, or 0.2 s if another thread reads, after a call of `release_thread`, if
+        there is one. Raise Overloaded if too many threads wait.
+        """
+        return self._shared_read(release_thread)
+
+    def _read(self) -> dict[str, Any]:
+        """Return the statistics of the requests that ended before this call.
+
+        Only one thread at a time calls this.
         """
         asked = time.monotonic()
         workers = self._read_workers()

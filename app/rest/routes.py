@@ -202,8 +202,8 @@ def model_statistics(name: str | None = None, version: str | None = None) -> Res
     if name is None and service.info.metadata.name == "stats":
         return model_metadata("stats")
     service.info.find(name, version)
-    request.environ[CALL_KEY].release_thread()  # read() blocks
-    return json_response(service.statistics.read())
+    release_thread = request.environ[CALL_KEY].release_thread
+    return json_response(service.statistics.read(release_thread))
 
 
 @rest.post("/v2/repository/index")
@@ -226,10 +226,10 @@ def infer(name: str, version: str | None = None) -> Response:
 @rest.get("/metrics")
 def metrics() -> Response:
     """Return the metrics of all workers. They include every request completed before this one."""
-    request.environ[CALL_KEY].release_thread()  # wait_for_workers() blocks
-    service.observer_queue.wait_for_workers()
+    release_thread = request.environ[CALL_KEY].release_thread
+    snapshot = service.metrics.read(release_thread)
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return Response(encode(service.metrics.registry), content_type=content_type)
+    return Response(encode(snapshot), content_type=content_type)
 
 
 def error_response(error: Exception, text: str, status: int, log_text: str) -> Response:

@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ from tests.service.error_cases import (
     INFER,
     KEY,
     LIMIT,
+    MODEL,
     MODEL_RAISES,
     MUST_RPC,
     NUMBER,
@@ -127,6 +129,7 @@ def send_all(settings: dict[str, Any], folder: Path) -> Outcome:
             json.dumps({"inputs": [tensor("must", [NUMBER, NUMBER], "FP32")]}).encode()
         )
         busy(client, statuses, folder)
+        read_statistics(client, statuses)
         stopping(client, statuses, folder)
     result.log, result.messages = service.log(), client.messages
     for line in (folder / "sites").read_text().splitlines():
@@ -182,6 +185,20 @@ def busy(client: Client, statuses: dict[str, str], folder: Path) -> None:
     wait_for_requests(client, 0)
 
 
+def read_statistics(client: Client, statuses: dict[str, str]) -> None:
+    """Ask for the statistics in many threads, until there are too many for the service."""
+    with ThreadPoolExecutor(20) as pool:
+
+        def is_rejected() -> bool:
+            futures = [
+                pool.submit(client.rest, b"", f"{MODEL}/stats", method="GET") for _ in range(20)
+            ]
+            return "503" in [future.result() for future in futures]
+
+        wait_for(is_rejected)
+    statuses["rest too many readers"] = "503"
+
+
 def stopping(client: Client, statuses: dict[str, str], folder: Path) -> None:
     """Send calls to a worker that waits for another call before it stops."""
     with running_call(client, 2, folder):
@@ -197,6 +214,7 @@ SCENARIOS = {
     "rest queued too long": "504",
     "rest overloaded": "503",
     "grpc overloaded": "RESOURCE_EXHAUSTED",
+    "rest too many readers": "503",
     "grpc stopping": "UNAVAILABLE",
 }
 

@@ -32,6 +32,7 @@ function restart() {
 /** Take a sample, and show the traffic since the last one. */
 async function update() {
   const response = await fetch("metrics").catch(() => null);
+  if (response?.status === 503) return; // too many clients read the metrics: skip this sample
   if (!response?.ok) {
     clearInterval(timer);
     return;

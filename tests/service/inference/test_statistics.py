@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 from app.protocol.metadata import MetadataTensor
+from grpc_service.messages import SERVICE_NAME
 from oip_conformance import messages
 from oip_conformance.wires import FORMS, error_message
 from tests.kit import models
+from tests.kit.processes import wait_for
+from tests.kit.scrapes import Scrape
 from tests.kit.service import Service
 from tests.service.inference.batches import BAD, QueuedRequests
 
@@ -226,6 +233,106 @@ def test_large_batches(serve) -> None:
     totals = counts(statistics(service))
     sizes = {"1": 2, "1023": 1, "1024": 2}
     assert totals == {"success": 5, "fail": 0, "inferences": 5049, "executions": 5, **sizes}
+
+
+METRICS = "/metrics"
+# Paths or methods, with the statuses of a success and of an overload.
+READERS = {
+    METRICS: ("200", "503"),
+    STATS: ("200", "503"),
+    "ModelStatistics": ("OK", "RESOURCE_EXHAUSTED"),
+}
+
+
+class Reads:
+    """Reads of the metrics or statistics, which end when the event `may_end` is set."""
+
+    def __init__(self, service: Service, context: pytest.MonkeyPatch):
+        self.service = service
+        self.count = 0
+        self.may_end = threading.Event()
+        context.setattr(service.core.observer_queue, "wait_for_workers", self._wait)
+
+    def _wait(self) -> None:
+        self.count += 1
+        assert self.may_end.wait(60)
+        self.service.core.observer_queue.flush()
+
+    def ask(self, reader: str) -> tuple[str, str | None, Any]:
+        """Return the status, the time after which the client may retry, and the body or message."""
+        if reader.startswith("/"):
+            response = self.service.app.test_client().get(reader)
+            body = response.json if response.is_json else response.text
+            return str(response.status_code), response.headers.get("Retry-After"), body
+
+        method = self.service.channel.unary_unary(f"/{SERVICE_NAME}/{reader}")
+        call = method.future(b"", timeout=60)
+        metadata = dict(call.trailing_metadata())
+        body = None
+        if call.code() is grpc.StatusCode.OK:
+            body = messages.ModelStatisticsResponse.FromString(call.result())
+        return call.code().name, metadata.get("retry-after"), body
+
+
+@pytest.fixture
+def reads(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    """Reads of an echo."""
+    with monkeypatch.context() as context:
+        reads = Reads(service, context)
+        yield reads
+        reads.may_end.set()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_waiting_clients_share_a_read(reads: Reads, reader: str) -> None:
+    """T3: three threads of both protocols wait for the metrics or statistics and share a read. Others retry."""
+    success, overload = READERS[reader]
+    with ThreadPoolExecutor(20) as pool:
+        futures = [pool.submit(reads.ask, reader) for _ in range(20)]
+        wait_for(lambda: sum(future.done() for future in futures) == 17)
+
+        # All readers have the same limit. Probes still get a thread.
+        for other, (_, code) in READERS.items():
+            assert reads.ask(other)[:2] == (code, "1")
+        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/test/ready"):
+            assert reads.service.client.get(path).status_code == 200
+        assert reads.service.grpc.call("ServerReady").ready
+
+        reads.may_end.set()
+        results = [future.result() for future in futures]
+    assert Counter((code, retry) for code, retry, _ in results) == {
+        (success, None): 3,
+        (overload, "1"): 17,
+    }
+    # The first client begins a read. The other two ask too late for it.
+    assert reads.count == 2
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_waiting_clients_see_earlier_requests(reads: Reads, reader: str) -> None:
+    """T3: the metrics or statistics contain a request that ended before, also if a read had already begun."""
+
+    def count(body: Any) -> int:
+        if reader == METRICS:
+            samples = Scrape(body)
+            return int(samples("inference_requests_total", operation="infer"))
+        if reader == STATS:
+            body = messages.ModelStatisticsResponse(**body)
+        return int(body.model_stats[0].inference_count)
+
+    with ThreadPoolExecutor(20) as pool:
+        earlier = pool.submit(reads.ask, reader)
+        wait_for(lambda: reads.count == 1)
+        assert reads.service.rest.infer([ONE]).kind == "ok"
+        futures = [pool.submit(reads.ask, reader) for _ in range(10)]
+        wait_for(lambda: sum(future.done() for future in futures) == 8)
+        assert not earlier.done()
+        reads.may_end.set()
+        later = [future.result() for future in futures]
+
+    assert [count(body) for code, _, body in later if code in ("200", "OK")] == [1, 1]
+    if reader != METRICS:
+        assert count(earlier.result()[2]) == 0
 
 
 def test_later_requests_are_not_included(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

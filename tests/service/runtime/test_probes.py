@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from tests.kit.processes import Running, wait_for, workers
+from tests.kit.scrapes import scrape
 from tests.kit.waiting_client import BOTH, ROOT, is_live, serve
 
 
@@ -76,6 +78,38 @@ def test_probes_succeed_under_full_load(stack: ExitStack, tmp_path: Path) -> Non
         assert client.ready() == {True}
     (tmp_path / "go").touch()
     assert {call.result() for call in [*running, *waiting]} == {"ok"}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v2/models/test/stats"])
+@pytest.mark.parametrize("disabled", ["", "worker"])
+def test_probes_succeed_during_many_scrapes(
+    stack: ExitStack, tmp_path: Path, path: str, disabled: str
+) -> None:
+    """A probe gets a thread while many clients ask for metrics. Most of them are told to retry."""
+    settings = {"MAX_CONCURRENCY": 1, "MAX_QUEUE_SIZE": 0, "DISABLE_OPTIMIZATIONS": disabled}
+    client = serve(stack, tmp_path, **settings)
+    running = client.begin("grpc", "grpc")
+    (worker,) = workers(client.service)
+
+    # All requests arrive at the same time, the probe as the last one.
+    os.kill(worker, signal.SIGSTOP)
+    connections = []
+    for target in [path] * 60 + ["/v2/health/live"]:
+        connection = http.client.HTTPConnection(client.service.http_address, timeout=180)
+        stack.enter_context(closing(connection))
+        connection.request("GET", target)
+        connections.append(connection)
+    os.kill(worker, signal.SIGCONT)
+
+    *responses, probe = [connection.getresponse() for connection in connections]
+    assert probe.status == 200
+    statuses = {response.status for response in responses}
+    assert statuses == {200, 503}
+    for response in responses:
+        assert (response.headers["Retry-After"] == "1") == (response.status == 503)
+    assert scrape(client.service)("inference_requests_in_flight") == 1
+    (tmp_path / "go").touch()
+    assert running.result() == "ok"
 
 
 @pytest.mark.parametrize("to_all", [False, True])
