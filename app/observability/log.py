@@ -42,6 +42,10 @@ POSITIONED_FIELDS = {
     "request_id",
     "stacktrace",
 }
+# grpcio's logger for metadata, and the start of its message about a value that is not UTF-8.
+GRPC_METADATA_LOGGER = "grpc._cython.cygrpc"
+INVALID_METADATA = "Invalid encoding on"
+INVALID_METADATA_SECONDS = 60
 # Fields that the last line of a traceback also contains.
 ERROR_FIELDS = {"error_type", "error_message"}
 
@@ -234,7 +238,34 @@ class LogHandler(QueueHandler):
         return self.prepare(logging.makeLogRecord(attributes))
 
 
+class InvalidMetadataFilter(logging.Filter):
+    """Limits records about invalid metadata to one per minute, without the value and the traceback.
+
+    Each call of a client can cause many of them, and the value can be an API key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0.0  # a time of time.monotonic()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith(INVALID_METADATA):
+            return True
+        now = time.monotonic()
+        if now < self._next or not logging.root.isEnabledFor(logging.WARNING):
+            return False
+
+        self._next = now + INVALID_METADATA_SECONDS
+        record.levelno = logging.WARNING
+        record.levelname = "WARNING"
+        record.msg = "A client sent metadata that is not UTF-8"
+        record.args = ()
+        record.exc_info = None
+        return True
+
+
 handler = LogHandler()
+invalid_metadata_filter = InvalidMetadataFilter()
 
 
 def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
@@ -248,6 +279,7 @@ def configure(log_format: str | None = None, log_level: str = "INFO") -> None:
     handler.setFormatter(formatter_class())
     logging.root.handlers[:] = [handler]
     logging.root.setLevel(log_level)
+    logging.getLogger(GRPC_METADATA_LOGGER).addFilter(invalid_metadata_filter)
     logging.captureWarnings(True)
     warnings.formatwarning = _format_warning
     sys.excepthook = _log_uncaught

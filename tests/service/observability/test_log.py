@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,9 +15,11 @@ import grpc
 import pytest
 
 from app import create_app
+from oip_conformance.frames import END_HEADERS, END_STREAM, Connection, Frame
+from oip_conformance.wires import Grpc
 from tests.kit import models
 from tests.kit.log_lines import FORMATS, INFER, ROOT, Client, parse
-from tests.kit.processes import Running, gunicorn, wait_for
+from tests.kit.processes import Running, gunicorn, local_settings, started, wait_for
 from tests.service.apps import FORGED
 
 BOTH = ["rest", "grpc"]
@@ -252,6 +255,58 @@ def test_request_data_is_not_logged(run: Run) -> None:
 def test_health_checks_are_not_logged(run: Run) -> None:
     """Health checks are not logged, because they are frequent."""
     assert not run.lines_of("probe")
+
+
+COMMANDS = {"gunicorn": ["gunicorn", "app:create_app()"], "gRPC": ["grpc_service"]}
+# Fields of gRPC calls that are not UTF-8.
+INVALID_FIELDS = [
+    (b"authorization", b"Bearer %s\xff" % SECRET.encode()),
+    (b"x-request-id", b"\xff%s" % SECRET.encode()),
+    (b"x-%s\xff" % SECRET.lower().encode(), b"a"),
+]
+
+
+def send_invalid_fields(address: str) -> None:
+    """Start many calls with invalid fields, and wait until the last one has ended."""
+    calls = INVALID_FIELDS * 30
+    streams = range(1, 2 * len(calls), 2)
+    with Connection(address) as connection:
+        for stream, (name, value) in zip(streams, calls, strict=True):
+            fields = [
+                (b":method", b"POST"),
+                (b":scheme", b"http"),
+                (b":path", b"/inference.GRPCInferenceService/ServerLive"),
+                (b":authority", b"x"),
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+                (name, value),
+            ]
+            head = b"".join(
+                b"\0%c%s%c%s" % (len(name), name, len(value), value) for name, value in fields
+            )
+            connection.send(Frame.HEADERS, END_HEADERS, stream=stream, payload=head)
+            connection.send(Frame.DATA, END_STREAM, stream=stream, payload=bytes(5))
+        connection.end_of(streams[-1])
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_invalid_metadata_is_logged_once_per_minute(command: str, log_format: str) -> None:
+    """Metadata that is not UTF-8 does not fill the log of grpcio, and no line contains it."""
+    settings = local_settings(LOG_FORMAT=log_format, WORKERS=1)
+    words = [sys.executable, "-m", *COMMANDS[command]]
+    with started(words, ROOT, settings, lambda running: "ready" in running.log()) as service:
+        send_invalid_fields(service.grpc_address)
+        with service.own_channel() as channel:
+            assert Grpc(channel).call("ServerLive").live
+
+    assert SECRET.lower() not in service.last_words.lower()
+    assert "Traceback" not in service.last_words
+    # The startup message of gunicorn in text is not a record.
+    records = [line for line in service.last_words.splitlines(True) if "cygrpc" in line]
+    (record,) = parse("".join(records), log_format)
+    assert (record["level"], record["logger"]) == ("WARNING", "grpc._cython.cygrpc")
+    assert record["message"] == "A client sent metadata that is not UTF-8"
 
 
 def test_log_level_warning(client: Client) -> None:
