@@ -146,5 +146,8 @@ def _memory_of(call: Call) -> int:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file that only its owner can read."""
-    return os.open(path, flags, 0o600)
+    """Open a file that only its owner can read. Raise OSError if it is a symbolic link.
+
+    If other users can write to the directory, they could make the service write to any file.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -197,6 +197,24 @@ def test_stuck_disk_delays_nothing(tmp_path: Path) -> None:
         os.close(reader)
 
 
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    """A link in the directory cannot make the service write to another file. The request is only counted."""
+    other_file = tmp_path / "other"
+    other_file.write_text("unchanged")
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    with gunicorn(ROOT, APP, WORKERS=1, CAPTURE_DIR=folder) as service:
+        (pid,) = workers(service)
+        link = folder / f"requests-{pid}.jsonl"
+        link.symlink_to(other_file)
+        assert send(service, [1]) == 200
+        settled(service, DROPPED, 1, reason="write_failed")
+        link.unlink()
+        assert send(service, [2]) == 200
+    assert other_file.read_text() == "unchanged"
+    assert lines(folder).keys() == {"2"}
+
+
 def test_directory_must_be_writable() -> None:
     """A directory in which this user may not create files is rejected at startup."""
     lines = ["import os", "from app.config.settings import read_settings"]
