@@ -5,7 +5,11 @@ the service, such as an invalid setting or a port in use, are errors elsewhere.
 """
 
 import logging
+import os
+import shlex
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 from app.config.packages import find_unmet_requirements
 from app.config.resources import raise_file_limit, usable_cores
@@ -29,6 +33,8 @@ def log_environment(settings: Settings) -> None:
         logger.warning(warning)
     for warning in _find_low_limits(settings):
         logger.warning(warning)
+    for warning in _find_exposed_files(settings):
+        logger.warning(warning)
 
 
 def _find_low_limits(settings: Settings) -> Iterator[str]:
@@ -47,3 +53,37 @@ def _find_low_limits(settings: Settings) -> Iterator[str]:
             f" ({MAX_WORKERS_PER_CORE} per core), got {settings.workers}. Decrease WORKERS, or"
             " increase the CPU limit."
         )
+
+
+def _find_exposed_files(settings: Settings) -> Iterator[str]:
+    """Yield a warning for each file with secrets that all users can read, and for a directory in
+    which others could replace the files of captured requests.
+    """
+    secrets = {"API_KEYS_FILE": settings.api_keys_file, "TLS_KEY_FILE": settings.tls_key_file}
+    for variable, path in secrets.items():
+        if path is None or _is_on_read_only_volume(path):
+            continue
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & stat.S_IROTH:
+            yield (
+                f"{variable}: all users can read the file, mode {mode:04o}."
+                f" Run chmod o-r {shlex.quote(str(path))}"
+            )
+
+    folder = settings.capture_dir
+    if folder is not None:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            yield (
+                f"CAPTURE_DIR: other users can write to the directory, mode {mode:04o}."
+                f" Run chmod go-w {shlex.quote(str(folder))}"
+            )
+
+
+def _is_on_read_only_volume(path: Path) -> bool:
+    """Return True for a file that is mounted into a container, such as a Secret of Kubernetes.
+
+    It often has the mode 0644, because it belongs to another user than that of the service. Only
+    the processes of the container can read it.
+    """
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

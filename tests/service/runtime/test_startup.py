@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.kit.processes import gunicorn, python_path, wait_for, workers
+from tests.service.access.secure_client import Files
 from tests.service.runtime.commands import ROOT, post_on_new_connection, start
 
 
@@ -129,6 +130,38 @@ def test_warns_of_settings_without_effect(command: tuple[str, ...], tmp_path: Pa
     )
     assert "Unknown setting API_KEY_FILE. Did you mean API_KEYS_FILE?" in done.stderr
     assert "MAX_BATCH_DELAY_MS has no effect. Set MAX_BATCH_SIZE, too." in done.stderr
+
+
+# Files and directories, a mode with which others can misuse them, one with which they cannot, and the warning.
+MODES = {
+    "API_KEYS_FILE": (0o644, 0o640, "all users can read the file, mode 0644. Run chmod o-r "),
+    "TLS_KEY_FILE": (0o604, 0o600, "all users can read the file, mode 0604. Run chmod o-r "),
+    "CAPTURE_DIR": (
+        0o1777,
+        0o755,
+        "other users can write to the directory, mode 1777. Run chmod go-w ",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "command", [("gunicorn", "tests.service.apps:load_error()"), ("grpc_service",)]
+)
+@pytest.mark.parametrize("is_exposed", [True, False])
+def test_warns_of_exposed_files(command: tuple[str, ...], is_exposed: bool, tmp_path: Path) -> None:
+    """A warning names each file with secrets that all users can read, and a CAPTURE_DIR that others can change."""
+    files = Files(tmp_path)
+    captured = tmp_path / "captured requests"
+    captured.mkdir()
+    paths = {"API_KEYS_FILE": files.keys, "TLS_KEY_FILE": files.key, "CAPTURE_DIR": captured}
+    for variable, (exposed_mode, other_mode, _) in MODES.items():
+        paths[variable].chmod(exposed_mode if is_exposed else other_mode)
+
+    settings = {**paths, "TLS_CERT_FILE": files.cert, "MODEL_DIR": tmp_path}
+    done = start(*command, **{name: str(value) for name, value in settings.items()})
+    for variable, (_, _, problem) in MODES.items():
+        line = f" WARNING app: {variable}: {problem}{shlex.quote(str(paths[variable]))}\n"
+        assert done.stderr.count(line) == is_exposed, variable
 
 
 # A package, and limits of the process, that are insufficient for three workers.
