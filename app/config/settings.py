@@ -83,7 +83,9 @@ class Settings:
     """All settings. The environment variable of a field is its name in capitals."""
 
     host: str = setting(
-        "0.0.0.0", address, "Address that both servers listen on. `::` is for IPv4 and IPv6"
+        "127.0.0.1",
+        address,
+        "Address that both servers listen on. `0.0.0.0` accepts other machines, `::` also IPv6",
     )
     http_port: int = setting(8080, _port, "Port of the REST server")
     grpc_port: int = setting(8081, _port, "Port of the gRPC server")
@@ -194,6 +196,11 @@ class Settings:
         if ":" in self.host:
             return f"[{self.host}]:{port}"
         return f"{self.host}:{port}"
+
+    @property
+    def is_local(self) -> bool:
+        """True if only clients on this machine can connect."""
+        return self.host.startswith("127.") or self.host in ("::1", "localhost")
 
     def with_local_host(self) -> Settings:
         """Return the settings with a HOST to which clients on this machine can connect."""

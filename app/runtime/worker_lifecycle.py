@@ -234,6 +234,8 @@ def print_startup_message(service: Service, has_page: bool) -> None:
     )
     lines = [f"  {metadata.name} {metadata.version} is ready"]
     lines += [f"    {name}  {address}" for name, address in addresses.items()]
+    if settings.is_local:
+        lines.append("    Host  only this machine can connect. HOST=0.0.0.0 accepts others")
     lines.append(f"    PID   {os.getppid()}: HUP loads the model again, TERM stops the service")
     lines += ["", "  Try it:", f"    {command}"]
     # One write, because other workers may write log messages at the same time.

@@ -231,7 +231,7 @@ REFUSED_IN_WORDS = [
         "extraEnv: GRPC_PORT is reserved",
     ),
     *(
-        ({"config": {"HOST": host}}, f"Expected null (all addresses), got {host}.")
+        ({"config": {"HOST": host}}, f"Expected 0.0.0.0 or ::, got {host}.")
         for host in ("127.0.0.1", "::1", "localhost", "LOCALHOST", " 127.0.0.1", "::1 ")
     ),
 ]
@@ -274,7 +274,8 @@ TAKEN = [
     routes(
         ["example.com", "a.example.com"], ["*.a.example.com", "b.example.com", "aa.example.com"]
     ),
-    {"config": {"HOST": "0.0.0.0"}},
+    {"config": {"HOST": "::"}},
+    {"config": {"HOST": None}},
     {"canary": ENABLED},
     {"canary": {"weight": 10}},
     {**budget(minAvailable=1), "replicaCount": 2, "canary": ENABLED},

@@ -139,7 +139,7 @@ def test_schema_matches_service(name: str):
             assert valid(value) == taken, value
     assert any(valid(value) for value in [*NUMBERS, *TEXTS, True])
     default = VALUES["config"][name]
-    assert default is None or default == SETTINGS[name].default
+    assert default in (None, SETTINGS[name].default, IMAGE.get(name))
 
 
 def test_settings_reach_the_service(render: Render):
@@ -181,8 +181,9 @@ def test_settings_reach_the_service(render: Render):
 
 
 def test_default_environment(render: Render):
-    """By default, the chart sets only the ports and the two times that determine the grace period."""
+    """By default, the chart sets only addresses and the two times that determine the grace period."""
     assert environment(container_of(render())) == {
+        "HOST": "0.0.0.0",
         "HTTP_PORT": str(Settings.http_port),
         "GRPC_PORT": str(Settings.grpc_port),
         "SHUTDOWN_DELAY_SECONDS": str(Settings.shutdown_delay_seconds),

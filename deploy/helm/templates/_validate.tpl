@@ -87,7 +87,7 @@ new name.
 {{- $host := .Values.config.HOST | default "" | trim | lower -}}
 {{- if regexMatch "^(127\\.|::1$|localhost$)" $host -}}
   {{- $problem := "a loopback address cannot be reached from outside the pod" -}}
-  {{- $expected := printf "null (all addresses), got %s" .Values.config.HOST -}}
+  {{- $expected := printf "0.0.0.0 or ::, got %s" .Values.config.HOST -}}
   {{- fail (printf "config.HOST: %s. Expected %s." $problem $expected) -}}
 {{- end -}}
 {{- $port := int .Values.service.httpPort -}}

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -46,6 +47,23 @@ def test_startup_message_has_working_command() -> None:
         parts = urlsplit(url)
         assert parts.netloc == service.http_address
         assert post_on_new_connection(service, body.encode(), parts.path)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"), [("", True), ("127.0.0.1", True), ("0.0.0.0", False)]
+)
+def test_default_host_is_local(host: str, is_local: bool) -> None:
+    """By default, only this machine can connect to both ports, and the startup message says what others need."""
+    with gunicorn(ROOT, "tests.service.apps:echoing()", HOST=host) as service:
+        wait_for(lambda: "curl" in service.log())
+        hint = "Host  only this machine can connect. HOST=0.0.0.0 accepts others\n"
+        assert (hint in service.log()) == is_local
+
+        for port in (service.http_port, service.grpc_port):
+            with socket.socket() as client:
+                # Another address of this machine than HOST.
+                is_refused = client.connect_ex(("127.0.0.2", port)) != 0
+            assert is_refused == is_local
 
 
 def test_startup_message_for_large_input(tmp_path: Path) -> None:
