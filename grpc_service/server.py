@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,8 +24,9 @@ from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.authentication import ApiKeyInterceptor
+from grpc_service.grpc_call import RETRY_AFTER
 from grpc_service.handlers import CallTracker, make_handlers
-from grpc_service.pool import create_pool
+from grpc_service.pool import MAX_STREAMS, create_pool
 from grpc_service.servicer import InferenceServicer
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ LIMITS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
+# Calls of Watch. They need no API key, and must not take all streaming calls.
+MAX_WATCHES = MAX_STREAMS // 2
 CLOSE_STEP_SECONDS = 0.02
 # The directory of file descriptors of this process, on Linux and on macOS.
 DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
@@ -54,6 +58,7 @@ DESCRIPTORS = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")), "")
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 HEALTH_NAMES = ("", messages.SERVICE_NAME)  # services with a health status
+TOO_MANY_WATCHES = f"Server overloaded: {MAX_WATCHES} calls of Watch. Retry later."
 
 
 class Health(health.HealthServicer):
@@ -64,9 +69,18 @@ class Health(health.HealthServicer):
 
     def __init__(self) -> None:
         super().__init__(experimental_non_blocking=False)
+        self._free_watches = threading.Semaphore(MAX_WATCHES)
 
     def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
         """Send the current status, and the new status after each change."""
+        if not self._free_watches.acquire(blocking=False):
+            context.set_trailing_metadata((RETRY_AFTER,))
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_WATCHES)
+        is_running = context.add_callback(self._free_watches.release)
+        if not is_running:  # it has ended, and grpcio calls no callback
+            self._free_watches.release()
+            return iter(())
+
         if request.service not in HEALTH_NAMES:
             request.service = "unknown"  # grpcio stores each name permanently
         responses = super().Watch(request, context)

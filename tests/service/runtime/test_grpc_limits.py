@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from contextlib import ExitStack, closing
@@ -14,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from grpc_service.messages import ModelInferRequest
 from grpc_service.pool import MAX_STREAMS
+from grpc_service.server import MAX_WATCHES
 from tests.kit.processes import Running, gunicorn, wait_for
 from tests.kit.scrapes import scrape
 from tests.kit.silent_call import SilentCall
@@ -203,6 +205,39 @@ def test_cancels_streams_beyond_limit(running: Running, stack: ExitStack) -> Non
     assert caught.value.code() == grpc.StatusCode.CANCELLED
     assert first.lists()
     assert is_served(running)
+
+
+def test_watches_leave_streams_to_others(stack: ExitStack) -> None:
+    """G7: Watch needs no API key, so it takes at most half of the streaming calls. Further clients can retry."""
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", WORKERS=1))
+    watcher = Client(service.grpc_port, stack)
+    count = MAX_WATCHES + 20
+    messages = [message(b"", 2 * index + 1) for index in range(count)]
+    watcher.send(PREFACE + SETTINGS + calls(WATCH, count) + b"".join(messages))
+
+    channel = stack.enter_context(service.own_channel())
+    watch = health_pb2_grpc.HealthStub(channel).Watch
+
+    def is_watched() -> bool:
+        """Return whether a call of Watch receives the status, and end it."""
+        call = watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+        try:
+            return next(call).status == SERVING
+        except grpc.RpcError:
+            return False
+        finally:
+            call.cancel()
+
+    wait_for(lambda: not is_watched())
+    with pytest.raises(grpc.RpcError) as caught:
+        next(watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert ("retry-after", "1") in caught.value.trailing_metadata()
+    for _ in range(100):
+        assert stack.enter_context(closing(Reflection(channel))).lists()
+
+    watcher.sock.shutdown(socket.SHUT_RDWR)
+    wait_for(is_watched)
 
 
 @pytest.mark.parametrize("size", [1, 15_000, 20_000, 1_000_000])
