@@ -14,9 +14,11 @@ from app.server.request_parser import Request
 # A status and header fields in Latin-1. Names of fields are tokens (RFC 9110, 5.6.2).
 TEXT = r"[^\r\n\0\u0100-\U0010ffff]*"
 HEAD = re.compile(rf"[2-9]\d\d(?: {TEXT})?\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: {TEXT}\r\n)*")
-# Fields that the server sets itself (PEP 3333).
-HOP_BY_HOP = {
+# Fields that the server sets itself: those of the connection (PEP 3333), and Date and Server.
+SERVER_FIELDS = {
     "connection",
+    "date",
+    "server",
     "keep-alive",
     "transfer-encoding",
     "upgrade",
@@ -94,7 +96,7 @@ class Response:
                 self.length = int(value)
             elif key == "connection" and value.strip().lower() == "close":
                 self.keep_alive = False
-            elif key not in HOP_BY_HOP:
+            elif key not in SERVER_FIELDS:
                 self.headers.append((name, value))
         return self.write
 

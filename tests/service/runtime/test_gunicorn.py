@@ -116,6 +116,16 @@ def test_date_header(connection: http.client.HTTPConnection) -> None:
     wait_for(has_second_passed)
 
 
+@pytest.mark.parametrize("path", ["/static/page.js", "/v2/docs/openapi.json", "/v2/docs/index.css"])
+def test_files_have_one_date(connection: http.client.HTTPConnection, path: str) -> None:
+    """RFC 9110, 5.3: the response with a file has one Date header."""
+    connection.request("GET", path)
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 200
+    assert len(response.headers.get_all("Date")) == 1
+
+
 @pytest.mark.parametrize(
     ("command", "variable"),
     [

@@ -206,6 +206,8 @@ APPLICATIONS: dict[str, Callable[[Environ, StartResponse], Iterable[bytes]]] = {
     "/latin-1": respond_field("A", "\xe9"),
     "/close": respond_field("Connection", "close"),
     "/hop-by-hop": respond_field("Transfer-Encoding", "gzip"),
+    "/date": respond_field("date", "Thu, 01 Jan 1970 00:00:00 GMT"),
+    "/server": respond_field("Server", "application"),
     "/raise-before": raise_before,
     "/raise-in-body": raise_in_body,
     "/raise-after": raise_after,

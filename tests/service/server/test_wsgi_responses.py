@@ -220,6 +220,13 @@ def test_valid_head(service: Running) -> None:
     assert get(service, "/hop-by-hop").headers["Transfer-Encoding"] is None
 
 
+@pytest.mark.parametrize(("path", "name"), [("/date", "Date"), ("/server", "Server")])
+def test_fields_that_the_server_sets(service: Running, path: str, name: str) -> None:
+    """RFC 9110, 5.3: a response has one Date and one Server, which are those of the server."""
+    [value] = get(service, path).headers.get_all(name)
+    assert value not in ("Thu, 01 Jan 1970 00:00:00 GMT", "application")
+
+
 def test_application_closes_the_connection(service: Running) -> None:
     """The connection ends after a response with Connection: close."""
     assert get(service, "/close").headers["Connection"] == "close"
