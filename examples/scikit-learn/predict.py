@@ -39,9 +39,9 @@ EXAMPLE = {  # inputs for the warm-up call, for the startup message and for the 
 
 def load():
     """Load and return the model, the first argument of predict(). Called once per worker at startup."""
-    with (
-        warnings.catch_warnings()
-    ):  # a pickle requires the version that wrote it: pin that version in setup.cfg
+    # Loading a pickle runs the code in it, so load only a file that you trust. It requires the
+    # version of scikit-learn that wrote it: pin that version in setup.cfg.
+    with warnings.catch_warnings():
         warnings.simplefilter("error", InconsistentVersionWarning)
         return joblib.load(model_file("penguins.joblib"))
 
