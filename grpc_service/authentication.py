@@ -24,7 +24,6 @@ class OpenHandler:
 
     def __init__(self, handler: Callable[..., Any]):
         self._handler = handler
-        self.needs_message: bool = getattr(handler, "needs_message", True)
 
     def __call__(self, request: Any, context: grpc.ServicerContext) -> Any:
         return self._handler(request, context)

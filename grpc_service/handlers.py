@@ -125,8 +125,6 @@ class Handler:
         observer_queue: ObserverQueue,
     ):
         self._method = method
-        # A message without fields is not waited for. ServerLive and ServerReady have one.
-        self.needs_message = bool(method.input_type.fields)
         self._run = _to_bytes_method(servicer, method)
         self._tracker = tracker
         self._observer_queue = observer_queue

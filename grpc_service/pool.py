@@ -275,8 +275,6 @@ class Pool(Executor):
         call = tuple.__new__(SubmittedCall, arguments)
         if call.get_request.__name__ != _GET_UNARY_REQUEST:
             self._start_stream(run, call)
-        elif call.deserialize and not getattr(call.handler, "needs_message", True):
-            self._hand_over(run, call, request=call.deserialize(b""))
         elif getattr(call.handler, "is_open", False):
             self._open_messages.add(UnaryRequestCall(run, call, self._on_open_message))
         else:

@@ -6,6 +6,10 @@ from typing import Protocol
 
 from app.server.request_head import Rules
 
+# From this size on, malloc of glibc always maps memory. Smaller blocks can come from freed memory,
+# which bytes() would fill with zeros.
+MAPPED_BYTES = 2**25
+
 
 class Body(Protocol):
     """Body of a request, of which a part may be missing.
@@ -48,10 +52,14 @@ class SizedBody:
     def __init__(self, size: int):
         self.received_bytes = 0
         self.missing_bytes = size
-        self._content = BytesIO()
+        self._is_mapped = size >= MAPPED_BYTES
+        # The system provides mapped memory when it is written. A body that grows would be copied.
+        self._content = BytesIO(bytes(size)) if self._is_mapped else BytesIO()
 
     @property
     def memory_bytes(self) -> int:
+        if self._is_mapped:
+            return self.received_bytes
         return sys.getsizeof(self._content)
 
     def write(self, data: bytes | memoryview) -> None:

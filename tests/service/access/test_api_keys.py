@@ -110,18 +110,13 @@ def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_ke
         assert status == health_pb2.HealthCheckResponse.SERVING
 
 
-@pytest.mark.parametrize("name", ["ServerLive", "ServerReady", "ServerMetadata"])
-def test_no_message_is_needed(client_with_key: Client, name: str, stack: ExitStack) -> None:
-    """Methods whose messages have no fields respond before a message arrives."""
-    channel = stack.enter_context(client_with_key.channel())
-    path = f"/{messages.SERVICE_NAME}/{name}".encode()
-    call = stack.enter_context(closing(SilentCall(channel, path, client_with_key.headers)))
-    wait_for(call.result.done)
-    assert call.result.code() == grpc.StatusCode.OK
-
-
 @pytest.mark.parametrize(
-    "path", [b"/inference.GRPCInferenceService/ModelReady", b"/grpc.health.v1.Health/Check"]
+    "path",
+    [
+        b"/inference.GRPCInferenceService/ServerLive",
+        b"/inference.GRPCInferenceService/ModelReady",
+        b"/grpc.health.v1.Health/Check",
+    ],
 )
 def test_limit_of_messages_without_a_key(
     client_without_key: Client, path: bytes, stack: ExitStack
