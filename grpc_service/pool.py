@@ -88,6 +88,9 @@ except ImportError:
 
 # Streaming calls, such as those of reflection. Each uses one thread until it ends.
 MAX_STREAMS = 256
+# Messages that can arrive at the same time. In a burst, many small calls begin before the first of
+# their messages arrives, so a lower limit would reject some of them.
+MAX_MESSAGES = 2**11
 # Messages for methods without an API key that can arrive at the same time. They are small, so they
 # usually arrive together with their calls.
 MAX_OPEN_MESSAGES = 2
@@ -258,7 +261,7 @@ class Pool(Executor):
         # and each thread of the pool writes its element of the second one.
         self._queued_calls = 0
         self._completed_calls: list[int] = []
-        self._messages = ReceiveLimit(threads)
+        self._messages = ReceiveLimit(MAX_MESSAGES)
         self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES)
         self._free_streams = threading.Semaphore(MAX_STREAMS)
 

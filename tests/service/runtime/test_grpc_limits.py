@@ -18,7 +18,6 @@ from grpc_service.pool import MAX_STREAMS
 from grpc_service.server import MAX_WATCHES
 from tests.kit.processes import Running, gunicorn, wait_for
 from tests.kit.scrapes import scrape
-from tests.kit.silent_call import SilentCall
 from tests.service.runtime.raw_client import PATIENCE, ROOT, Client, is_served
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -86,20 +85,6 @@ def test_silent_grpc_clients_delay_no_others(running: Running, stack: ExitStack,
             watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE / 2)
             assert next(watch).status == SERVING
             watch.cancel()
-
-
-def test_limit_of_arriving_messages(stack: ExitStack) -> None:
-    """If more messages are arriving than a worker has threads, the oldest calls are ended as in an overload."""
-    settings = {"WORKERS": 1, "MAX_CONCURRENCY": 2, "MAX_QUEUE_SIZE": 2}  # eight threads
-    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:echoing()", **settings))
-    channel = stack.enter_context(service.own_channel())
-    silent = [stack.enter_context(closing(SilentCall(channel, INFER))) for _ in range(20)]
-    wait_for(lambda: sum(call.result.done() for call in silent) == 12)
-    assert not any(call.result.done() for call in silent[12:])
-    for call in silent[:12]:
-        assert call.result.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert ("retry-after", "1") in call.result.trailing_metadata()
-    assert is_served(service)
 
 
 def message(body: bytes, call: int = 1) -> bytes:
