@@ -46,7 +46,7 @@ MAX_SLOW_STREAMS = 64
 slow_streams = threading.BoundedSemaphore(MAX_SLOW_STREAMS)
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-LATE = HttpError(408, "Request timeout: the request did not arrive in time.")
+REQUEST_TIMEOUT = HttpError(408, "Request timeout: the request did not arrive in time.")
 OVERLOADED = HttpError(503, "Server overloaded: not enough memory for the request. Retry later.")
 
 # epoll reports a descriptor once, and only one thread then handles it. Systems without epoll also
@@ -158,7 +158,7 @@ class Output:
         self.unsent = self.unsent[size:] or None
 
     def discard(self) -> None:
-        """Discard buffered data, because the connection is closed."""
+        """Discard buffered data that the client will not receive."""
         self.unsent = None
 
     def _wait_for_client(self) -> None:
@@ -306,7 +306,7 @@ class Connection:
             return RECEIVING
         return IDLE
 
-    def end_early(self, error: HttpError = LATE) -> State:
+    def end_early(self, error: HttpError = REQUEST_TIMEOUT) -> State:
         """End the current state early. The client of an incomplete request receives the error."""
         if self.output.unsent:
             return CLOSED
@@ -323,6 +323,8 @@ class Connection:
         Closing both sides could lose the last response (RFC 9112, 9.6).
         """
         self.parser.stop()
+        # Data that the socket has not accepted cannot follow. It must not count as memory.
+        self.output.discard()
         self.socket.shutdown_write()
         return LINGERING
 

@@ -44,7 +44,7 @@ class ConnectionTable:
         self._open: set[Connection] = set()
         # By descriptor, in the order in which they began to wait.
         self._waiting: dict[int, Connection] = {}
-        # What all connections buffer, and how much they may buffer.
+        # The size of the data that all connections buffer, and its limit.
         self._buffered_bytes = 0
         self._message_bytes = sys.maxsize
         self._messages = 1
@@ -116,6 +116,7 @@ class ConnectionTable:
             self._buffered_bytes += growth
         if growth < 0 or self._buffered_bytes <= self._messages * self._message_bytes:
             return True
+        # The lock is not taken twice: a connection that is closed here buffers nothing afterwards.
         with self._close_lock:
             return self._close_slow_connections(connection.buffered_bytes)
 

@@ -47,7 +47,7 @@ class NoBody:
 
 
 class SizedBody:
-    """Body with Content-Length. Its memory grows with what arrives, not with what is announced."""
+    """Body with Content-Length. Its memory grows with the data that arrives."""
 
     def __init__(self, size: int):
         self.received_bytes = 0

@@ -297,9 +297,7 @@ class RequestParser:
             self.stop()
 
     def _complete_without_body(self) -> None:
-        """Complete a request that the application will reject. What the client still sends is
-        ignored.
-        """
+        """Complete a request that the application will reject. Further data is ignored."""
         incoming = self._incoming
         incoming.keep_alive = False
         incoming.environ["CONTENT_LENGTH"] = "0"
@@ -353,13 +351,15 @@ class RequestParser:
         has_body = length != 0
         if has_body and not self._rules.accepts_head(environ):
             self._complete_without_body()
-        elif length is None:
+            return
+        if length is None:
             incoming.body = ChunkedBody(self._rules)
             self._enter(CHUNKED_BODY)
-        else:
-            if has_body:
-                incoming.body = SizedBody(length)
-            self._enter(SIZED_BODY)
+            return
+
+        if has_body:
+            incoming.body = SizedBody(length)
+        self._enter(SIZED_BODY)
 
     def on_body(self, data: bytes) -> None:
         body = self._incoming.body

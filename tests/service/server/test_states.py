@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from app.server import connection, request_parser
-from app.server.request_head import Rules
 from app.server.sockets import PlainSocket
 from app.server.transitions import InvalidTransition
+from tests.service.server.rules import RULES
 
 MACHINES = [
     pytest.param(connection, connection.State, id="connection"),
@@ -33,19 +33,6 @@ def test_table_in_the_docstring(module: ModuleType, states: type[Enum]) -> None:
 
     assert documented == allowed
     assert list(documented) == [state.name for state in states]
-
-
-RULES = Rules(
-    max_line_bytes=100,
-    max_fields=10,
-    max_field_bytes=100,
-    max_body_bytes=100,
-    max_body_setting="MAX_BODY_BYTES",
-    base_environ={"SCRIPT_NAME": ""},
-    trusted_names=frozenset(),
-    secure_schemes={},
-    accepts_head=lambda environ: True,
-)
 
 
 @pytest.mark.parametrize("next_state", connection.State)
