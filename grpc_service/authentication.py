@@ -29,14 +29,6 @@ class OpenHandler:
         return self._handler(request, context)
 
 
-def _joined(metadata: Iterable[tuple[str, str]], name: str) -> str | None:
-    """Return the values of the metadata `name`, joined with commas as over REST, or None."""
-    values = [value for key, value in metadata if key == name]
-    if not values:
-        return None
-    return ",".join(values)
-
-
 class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Rejects calls without a valid key before reading the message.
 
@@ -50,10 +42,11 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         is_open = details.method in OPEN_METHODS or details.method.startswith(HEALTH)
         if is_open:
-            return mark_as_open(continuation(details))
-        metadata = details.invocation_metadata
+            return _mark_as_open(continuation(details))
+        authorization = _join_values(details.invocation_metadata, "authorization")
+        api_key = _join_values(details.invocation_metadata, "x-api-key")
         try:
-            self._keys.check(_joined(metadata, "authorization"), _joined(metadata, "x-api-key"))
+            self._keys.check(authorization, api_key)
         except Unauthenticated as error:
             return self._reject(details.method, error)
         return continuation(details)
@@ -76,7 +69,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(reject)
 
 
-def mark_as_open(handler: grpc.RpcMethodHandler | None) -> grpc.RpcMethodHandler | None:
+def _mark_as_open(handler: grpc.RpcMethodHandler | None) -> grpc.RpcMethodHandler | None:
     """Return the handler of a method as an OpenHandler, or None if the method is unknown.
 
     Watch of the health service responds with a stream.
@@ -91,3 +84,11 @@ def mark_as_open(handler: grpc.RpcMethodHandler | None) -> grpc.RpcMethodHandler
         request_deserializer=handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
+
+
+def _join_values(metadata: Iterable[tuple[str, str]], name: str) -> str | None:
+    """Return the values of the metadata `name`, joined with commas as over REST, or None."""
+    values = [value for key, value in metadata if key == name]
+    if not values:
+        return None
+    return ",".join(values)

@@ -192,20 +192,24 @@ _NUMBER_OF_ARGUMENTS = len(SubmittedCall._fields)
 class UnaryRequestCall:
     """A call with one request, whose message has not arrived yet.
 
-    on_message: called in grpcio's event thread when the message is complete, or when none will come
+    limit: counts the call while its message is arriving
+    hand_over: called in grpcio's event thread when the message is complete, or when none will come
     """
 
-    __slots__ = ("_store_message", "call", "on_message", "run")
+    __slots__ = ("_hand_over", "_limit", "_store_message", "call", "run")
 
     def __init__(
         self,
         run: Callable[..., Any],
         call: SubmittedCall,
-        on_message: Callable[["UnaryRequestCall"], None],
+        *,
+        limit: ReceiveLimit,
+        hand_over: Callable[["UnaryRequestCall"], None],
     ):
         self.run = run
         self.call = call
-        self.on_message = on_message
+        self._limit = limit
+        self._hand_over = hand_over
         # grpcio's own callback.
         self._store_message = _server._receive_message(
             call.state, call.event.call, call.deserialize
@@ -225,10 +229,12 @@ class UnaryRequestCall:
     def _finish(self, message_event: Any) -> Any:
         """Store the message in the state of the call. grpcio uses the result."""
         result = self._store_message(message_event)
-        self.on_message(self)
+        self._limit.remove(self)
+        self._hand_over(self)
         return result
 
     def end(self) -> None:
+        """End the call with the status for an overload."""
         state = self.call.state
         with state.condition:
             if _server._is_rpc_state_active(state):
@@ -278,22 +284,17 @@ class Pool(Executor):
         call = tuple.__new__(SubmittedCall, arguments)
         if call.get_request.__name__ != _GET_UNARY_REQUEST:
             self._start_stream(run, call)
-        elif getattr(call.handler, "is_open", False):
-            self._open_messages.add(UnaryRequestCall(run, call, self._on_open_message))
-        else:
-            self._messages.add(UnaryRequestCall(run, call, self._on_message))
+            return _ACCEPTED_CALL
+
+        limit = self._messages
+        if getattr(call.handler, "is_open", False):
+            limit = self._open_messages
+        limit.add(UnaryRequestCall(run, call, limit=limit, hand_over=self._hand_over))
         return _ACCEPTED_CALL
 
-    def _on_message(self, incoming: UnaryRequestCall) -> None:
-        self._messages.remove(incoming)
-        self._hand_over_message(incoming)
-
-    def _on_open_message(self, incoming: UnaryRequestCall) -> None:
-        self._open_messages.remove(incoming)
-        self._hand_over_message(incoming)
-
-    def _hand_over_message(self, incoming: UnaryRequestCall) -> None:
-        """Take the message of a call from its state, and hand over the call."""
+    def _hand_over(self, incoming: UnaryRequestCall) -> None:
+        """Queue a call whose message has arrived, or start its stream of responses."""
+        run = incoming.run
         call = incoming.call
         state = call.state
         request = state.request
@@ -302,23 +303,11 @@ class Pool(Executor):
             # The client has sent no message or a malformed one, or has canceled the call. grpcio's
             # function fails a call that has not ended: it asks for the message again, and gets none
             # at once.
-            self._put(incoming.run, call)
-        else:
-            self._hand_over(incoming.run, call, request)
-
-    def _hand_over(self, run: Callable[..., Any], call: SubmittedCall, request: Any) -> None:
-        """Queue a call with its request, or start its stream of responses."""
-        if call.respond is not _server._unary_response_in_pool:
+            self._put(run, call)
+        elif call.respond is not _server._unary_response_in_pool:
             self._start_stream(run, call._replace(get_request=partial(_identity, request)))
         elif call.serialize is None:  # the handler returns bytes
-            arguments = (
-                run_handler,
-                call.event,
-                call.state,
-                call.handler,
-                request,
-                call.deserialize,
-            )
+            arguments = (run_handler, call.event, state, call.handler, request, call.deserialize)
             self._put(run, arguments)
         else:
             self._put(run, call._replace(get_request=partial(_identity, request)))

@@ -175,7 +175,7 @@ def encode_column(series: pd.Series, allow_null: bool = False) -> EncodedColumn:
     if dtype.kind in _NUMBER_KINDS:
         if hasattr(dtype, "numpy_dtype"):
             return _encode_nullable(series)
-        # A dtype of another package. Its `kind` does not tell the size of the numbers.
+        # A dtype of another package. Its `kind` does not contain the size of the numbers.
         numbers = series.dropna().to_numpy()
         return encode_column(_convert_column(series, numbers.dtype), allow_null)
     return _encode_objects(series, allow_null)

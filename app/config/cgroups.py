@@ -10,13 +10,14 @@ of a process is the lowest one of its group and of all groups around it.
 | No limit | -1, or a number near 2**63 | `max` |
 | Directories | one tree for each controller, such as `memory` | one tree |
 
-Two files of the kernel tell where the directories are. A system can use both versions:
+Two files of the kernel show where the directories are. A system can use both versions:
 
     /proc/self/cgroup       4:memory:/kubepods/pod1/main
     /proc/self/mountinfo    35 31 0:32 /kubepods /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 
-The first one has the group of this process in the tree of `memory`. The second one says that this
-tree is mounted from the group `/kubepods` on. The directory is `/sys/fs/cgroup/memory/pod1/main`.
+The first one contains the group of this process in the tree of `memory`. The second one shows that
+this tree is mounted from the group `/kubepods` on. So the directory of the group is
+`/sys/fs/cgroup/memory/pod1/main`.
 """
 
 from collections.abc import Iterator
@@ -60,32 +61,26 @@ def _lowest(limits: list[float | None]) -> float | None:
 
 
 def _core_limit(directory: Path) -> float | None:
-    numbers = _read_words(directory / "cpu.max")
-    if not numbers:
-        quota = _read_words(directory / "cpu.cfs_quota_us")
-        period = _read_words(directory / "cpu.cfs_period_us")
-        numbers = quota + period
+    text = _read_text(directory / "cpu.max")
+    if not text:
+        quota = _read_text(directory / "cpu.cfs_quota_us")
+        period = _read_text(directory / "cpu.cfs_period_us")
+        text = f"{quota} {period}"
+    numbers = text.split()
     if len(numbers) != 2 or numbers[0] in ("max", "-1"):
         return None
     return float(numbers[0]) / float(numbers[1])
 
 
 def _memory_limit(directory: Path) -> float | None:
-    words = _read_words(directory / "memory.max") or _read_words(
-        directory / "memory.limit_in_bytes"
-    )
-    if not words or words[0] == "max":
+    text = _read_text(directory / "memory.max")
+    if not text:
+        text = _read_text(directory / "memory.limit_in_bytes")
+    text = text.strip()
+    if text in ("", "max"):
         return None
-    limit = int(words[0])
+    limit = int(text)
     return limit if limit < LARGEST_LIMIT else None
-
-
-def _read_words(file: Path) -> list[str]:
-    """Return the words in a file, or none if the group has no such file."""
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []
 
 
 def _group_directories(process: Path) -> Iterator[Path]:
@@ -109,7 +104,7 @@ def _group_directories(process: Path) -> Iterator[Path]:
 def _read_groups(process: Path) -> dict[str, PurePosixPath]:
     """Return the group of a process by controller. The key of version 2 is ""."""
     groups = {}
-    for line in _read_lines(process / "cgroup"):
+    for line in _read_text(process / "cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         for controller in controllers.split(","):
             groups[controller] = PurePosixPath(group)
@@ -119,7 +114,7 @@ def _read_groups(process: Path) -> dict[str, PurePosixPath]:
 def _read_mounts(process: Path) -> dict[str, Mount]:
     """Return the trees of groups that a process sees, by controller. The key of version 2 is ""."""
     mounts = {}
-    for line in _read_lines(process / "mountinfo"):
+    for line in _read_text(process / "mountinfo").splitlines():
         mount_fields, _, file_system_fields = line.partition(" - ")
         file_system, _, options = file_system_fields.split()
         if file_system == "cgroup":
@@ -135,9 +130,9 @@ def _read_mounts(process: Path) -> dict[str, Mount]:
     return mounts
 
 
-def _read_lines(file: Path) -> list[str]:
-    """Return the lines of a file, or none on a system without it."""
+def _read_text(file: Path) -> str:
+    """Return the text in a file, or "" if the system or the group has no such file."""
     try:
-        return file.read_text().splitlines()
+        return file.read_text()
     except OSError:
-        return []
+        return ""

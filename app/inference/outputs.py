@@ -197,14 +197,15 @@ def to_output(value: Any, tensor: MetadataTensor) -> ResponseOutput:
 def _has_no_rows(value: Any, tensor: MetadataTensor) -> bool:
     """Return True for an empty list, if the first dimension is the number of rows.
 
-    The list does not say how large the other dimensions are. Codecs of app/custom.py are not
-    concerned: they encode empty lists themselves.
+    The list does not define the size of the other dimensions. Codecs of app/custom.py encode empty
+    lists themselves.
     """
     is_empty_list = isinstance(value, list) and not value
-    has_custom_codec = tensor.content_type not in (None, *SHIPPED)
-    if not is_empty_list or has_custom_codec:
+    if not is_empty_list:
         return False
-    return bool(tensor.shape) and tensor.shape[0] == -1
+    has_custom_codec = tensor.content_type is not None and tensor.content_type not in SHIPPED
+    has_variable_rows = bool(tensor.shape) and tensor.shape[0] == -1
+    return has_variable_rows and not has_custom_codec
 
 
 def _empty_array(tensor: MetadataTensor) -> np.ndarray:

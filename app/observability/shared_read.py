@@ -6,7 +6,7 @@ keep such requests from occupying all threads:
 - At most MAX_READERS threads read or wait, in REST and gRPC together. Others are rejected at once,
   so a thread is always free for a probe.
 - The threads that wait share the next read. It begins after they have asked for it, so each result
-  contains all that ended before its request:
+  contains all calls that ended before its request:
 
     thread A  asks, reads ---------|
     thread B     asks, waits       reads --------|

@@ -83,7 +83,7 @@ class WorkerLifecycle:
         threading.Thread(target=self.load, name="load", daemon=True).start()
 
     def _observers(self) -> list[Observer]:
-        """Return what regularly receives the completed calls, in addition to metrics and spans."""
+        """Return the observers of completed calls, in addition to metrics, statistics and spans."""
         observers: list[Observer] = [AccessLog(self.settings.log_format)]
         if self.settings.predict_timeout_seconds:
             observers.append(self.replace_if_stuck)
@@ -138,7 +138,7 @@ class WorkerLifecycle:
     def replace_if_stuck(self, calls: list[Call]) -> None:
         """If a call of predict() is stuck, let the master replace this worker.
 
-        This is an observer only to be called regularly: it does not need the calls.
+        It is an observer, because those are called regularly. It does not need the calls.
         """
         is_serving = self.shared.state(self.server.age) < STUCK
         if not is_serving or not self.service.pipeline.has_stuck_call:

@@ -206,10 +206,11 @@ def echoing() -> Flask:
 
 
 def with_key_in_middleware() -> Flask:
-    """Return the same service with an owner's middleware that checks the same keys as the tests."""
+    """Return the same service with an owner's middleware that checks the key of the tests."""
+    from tests.service.access.secure_client import KEY
 
     def accepts(environ: dict[str, Any]) -> bool:
-        return environ.get("HTTP_AUTHORIZATION") == "Bearer first-key-0123456789"
+        return environ.get("HTTP_AUTHORIZATION") == f"Bearer {KEY}"
 
     app = echoing()
     inner = app.wsgi_app
