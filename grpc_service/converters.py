@@ -21,7 +21,7 @@ arrays. A parser merges them, because the order of fields has no meaning:
     model_name, model_version | id, parameters | inputs[0] | inputs[1] | raw_input_contents
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,6 +50,9 @@ from grpc_service.messages import (
     field_number,
 )
 from grpc_service.wire import encode_field, extract_large_field
+
+# Takes the number of bytes of raw contents in a message, and that of the rest.
+CountBytes = Callable[[int, int], None]
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
@@ -93,15 +96,19 @@ _MAX_LIST_LENGTH = 32
 # Reading. A slice copies a repeated field to a list, which is faster than iterating over the field.
 
 
-def parse_request(body: bytes, without_copies: bool = True) -> tuple[Any, Sequence[Buffer]]:
+def parse_request(
+    body: bytes, without_copies: bool = True, count_bytes: CountBytes = lambda raw, other: None
+) -> tuple[Any, Sequence[Buffer]]:
     """Return the ModelInferRequest, and its raw contents, which are empty in the typed form.
 
-    Raw contents of a large body are views of it, unless `without_copies` is False. Raise
-    DecodeError if the body is malformed, and InvalidInput if it has too many fields.
+    Raw contents of a large body are views of it, unless `without_copies` is False. Before protobuf
+    parses the rest, pass the sizes of both to `count_bytes`. Raise DecodeError if the body is
+    malformed, and InvalidInput if it has too many fields.
     """
     raw_contents: Sequence[Buffer] = ()
     if without_copies:
         body, raw_contents = extract_large_field(body, _REQUEST_FIELDS.raw_contents)
+    count_bytes(sum(map(len, raw_contents)), len(body))
     message = ModelInferRequest.FromString(body)
     if not raw_contents:
         raw_contents = message.raw_input_contents[:]

@@ -20,6 +20,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from app.inference.call import INFER, current_calls
+from app.inference.memory_budget import MemoryBudget
 from app.observability.observer_queue import ObserverQueue
 from app.protocol import errors
 from grpc_service import messages
@@ -95,27 +96,71 @@ class CallTracker:
         return list(self._contexts)
 
 
+class ReceivedMessage:
+    """A serialized request that waits for a thread. A large one reserves memory meanwhile.
+
+    grpcio keeps a reference to the argument of a handler until the response is sent. The handler
+    therefore takes the bytes out of this object, so that their memory is free before predict()
+    runs.
+
+    size: the number of bytes
+    """
+
+    __slots__ = ("_body", "_budget", "_reserved_bytes", "size")
+
+    def __init__(self, body: bytes, budget: MemoryBudget):
+        self.size = len(body)
+        self._body: bytes | None = body
+        self._budget = budget
+        self._reserved_bytes = 0
+        if budget.is_counted(self.size):
+            self._reserve()
+
+    def _reserve(self) -> None:
+        try:
+            self._budget.reserve(self.size)
+        except errors.Overloaded:
+            self._body = None  # grpcio could not report this error, so take() raises it
+        else:
+            self._reserved_bytes = self.size
+
+    def take(self) -> bytes:
+        """Return the request. Raise Overloaded if there was no memory for it. Call this once."""
+        if self._body is None:
+            raise errors.Overloaded("server overloaded: not enough memory", remedy="retry later")
+        body = self._body
+        self._body = None
+        self._release()
+        return body
+
+    def _release(self) -> None:
+        if self._reserved_bytes:
+            self._budget.reserve(-self._reserved_bytes)
+            self._reserved_bytes = 0
+
+    def __del__(self) -> None:
+        # An interceptor of the owner can reject a call whose message has arrived.
+        self._release()
+
+
 def make_handlers(
-    servicer: InferenceServicer, tracker: CallTracker, observer_queue: ObserverQueue
+    servicer: InferenceServicer,
+    tracker: CallTracker,
+    observer_queue: ObserverQueue,
+    budget: MemoryBudget,
 ) -> grpc.GenericRpcHandler:
     """Return the handler for all methods in the proto."""
     handlers = {}
     for method in messages.SERVICE.methods:
         handler = Handler(servicer, method, tracker=tracker, observer_queue=observer_queue)
-        # In a list, from which Handler removes the request.
         handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-            handler, request_deserializer=lambda body: [body]
+            handler, request_deserializer=partial(ReceivedMessage, budget=budget)
         )
     return grpc.method_handlers_generic_handler(messages.SERVICE_NAME, handlers)
 
 
 class Handler:
-    """Handles the calls of one gRPC method.
-
-    grpcio keeps a reference to the argument until the response is sent. The argument is therefore a
-    list with the serialized request. The handler removes it from the list, so that the memory of a
-    large one is free before predict() runs.
-    """
+    """Handles the calls of one gRPC method."""
 
     def __init__(
         self,
@@ -129,14 +174,14 @@ class Handler:
         self._tracker = tracker
         self._observer_queue = observer_queue
 
-    def __call__(self, bodies: list[bytes], context: grpc.ServicerContext) -> bytes:
+    def __call__(self, message: ReceivedMessage, context: grpc.ServicerContext) -> bytes:
         call = GrpcCall(self._method.name, context)
         current_calls.set((call,))  # grpcio runs each call in a context of its own
         failure: Status | None = None
         try:
             self._tracker.add(context)
-            call.outcome.set_request_bytes(len(bodies[0]))
-            body = self._run(bodies.pop(), call)
+            call.outcome.set_request_bytes(message.size)
+            body = self._run(message.take(), call)
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             failure = status_and_log(error, self._method)
             call.outcome.fail(type(error), failure.log_text)

@@ -78,7 +78,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from app.inference.memory_budget import MemoryBudget
 from grpc_service.grpc_call import RETRY_AFTER
+from grpc_service.memory_watch import MemoryWatch
 from grpc_service.receive_limit import ReceiveLimit
 
 try:
@@ -152,13 +154,13 @@ def _has_values() -> bool:
 IS_SUPPORTED = is_supported()
 
 
-def create_pool(threads: int, is_custom: bool = True) -> Executor:
+def create_pool(threads: int, budget: MemoryBudget, is_custom: bool = True) -> Executor:
     """Return a Pool, or a ThreadPoolExecutor if the release of grpcio is not supported.
 
     `is_custom` is False if the operator has disabled this optimization.
     """
     if is_custom and IS_SUPPORTED:
-        return Pool(threads)
+        return Pool(threads, budget)
     if is_custom:
         logger.warning(
             "The fast thread pool does not support this release of grpcio. Using ThreadPoolExecutor"
@@ -258,9 +260,11 @@ class Pool(Executor):
 
     The threads start on demand. They are daemon threads, so a handler that does not return does not
     prevent the exit of the process.
+
+    budget: limits the memory of arriving messages
     """
 
-    def __init__(self, threads: int):
+    def __init__(self, threads: int, budget: MemoryBudget):
         self._max_threads = threads
         self._queue: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
         # Each counter has one writer, so they need no lock: the event thread writes the first one,
@@ -269,6 +273,7 @@ class Pool(Executor):
         self._completed_calls: list[int] = []
         self._messages = ReceiveLimit(MAX_MESSAGES)
         self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES)
+        self._memory_watch = MemoryWatch(self._messages, budget)
         self._free_streams = threading.Semaphore(MAX_STREAMS)
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
@@ -290,6 +295,7 @@ class Pool(Executor):
         if getattr(call.handler, "is_open", False):
             limit = self._open_messages
         limit.add(UnaryRequestCall(run, call, limit=limit, hand_over=self._hand_over))
+        self._memory_watch.wake()
         return _ACCEPTED_CALL
 
     def _hand_over(self, incoming: UnaryRequestCall) -> None:

@@ -5,6 +5,7 @@ messages are arriving, the call that has been receiving for longest is ended. Th
 request arrives together with its call, so slow and silent clients do not delay other clients.
 """
 
+from collections import OrderedDict
 from typing import Protocol
 
 
@@ -21,22 +22,32 @@ class IncomingCall(Protocol):
 class ReceiveLimit:
     """Lets at most `max_calls` messages arrive at the same time.
 
-    Only grpcio's event thread uses this object, so it needs no lock.
+    grpcio's event thread adds and removes calls. Another thread can end the oldest ones meanwhile:
+    each operation of an OrderedDict is atomic.
     """
 
     def __init__(self, max_calls: int):
         self._max_calls = max_calls
-        # The keys of a dict keep their order: that in which the calls began to receive.
-        self._receiving: dict[IncomingCall, None] = {}
+        # The keys keep their order: that in which the calls began to receive.
+        self._receiving: OrderedDict[IncomingCall, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._receiving)
 
     def add(self, call: IncomingCall) -> None:
         """Start to receive the message of a call."""
         if len(self._receiving) >= self._max_calls:
-            oldest = next(iter(self._receiving))
-            del self._receiving[oldest]
-            oldest.end()
+            self.end_oldest()
         if call.receive():
             self._receiving[call] = None
+
+    def end_oldest(self) -> None:
+        """End the call that has been receiving for longest, if there is one."""
+        try:
+            oldest, _ = self._receiving.popitem(last=False)
+        except KeyError:
+            return
+        oldest.end()
 
     def remove(self, call: IncomingCall) -> None:
         """Forget a call, because its message is complete, or because it has ended."""

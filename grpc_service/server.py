@@ -99,9 +99,12 @@ class Server:
     def __init__(self, service: Service, *, reuse_port: bool = False):
         settings = service.settings
         self._tracker = CallTracker()
-        handlers = make_handlers(InferenceServicer(service), self._tracker, service.observer_queue)
+        budget = service.pipeline.memory
+        handlers = make_handlers(
+            InferenceServicer(service), self._tracker, service.observer_queue, budget
+        )
         self._server = grpc.server(
-            create_pool(settings.threads, settings.is_enabled("grpc_pool")),
+            create_pool(settings.threads, budget, settings.is_enabled("grpc_pool")),
             handlers=[handlers],
             interceptors=_interceptors(service),
             options=_options(settings, reuse_port=reuse_port),

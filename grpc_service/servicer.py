@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from app.inference.call import Call
+from app.inference.memory_budget import RequestMemory
 from grpc_service import converters, messages
 
 if TYPE_CHECKING:
@@ -49,13 +50,19 @@ class InferenceServicer:
         return response
 
     def ModelInfer(self, body: bytes, call: Call) -> bytes:  # noqa: N802
-        message, raw_contents = converters.parse_request(body, self._without_copies)
-        self._service.pipeline.admit(message.model_name, message.model_version)
-        request = converters.read_request(message, raw_contents)
-        is_raw = bool(raw_contents) or not message.inputs
-        del body, message, raw_contents  # release a large request before predict() runs
-        response = self._service.pipeline.infer(request, call)
-        return converters.write_response(response, is_raw, self._without_copies)
+        pipeline = self._service.pipeline
+        with RequestMemory(pipeline.memory) as memory:
+            message, raw_contents = converters.parse_request(
+                body, self._without_copies, memory.count_message
+            )
+            pipeline.admit(message.model_name, message.model_version)
+            request = converters.read_request(message, raw_contents)
+            is_raw = bool(raw_contents) or not message.inputs
+            del body, message, raw_contents  # release a large request before predict() runs
+            memory.count_inputs(request)
+            response = pipeline.infer(request, call)
+            memory.count_outputs(request, response, binary=is_raw)
+            return converters.write_response(response, is_raw, self._without_copies)
 
     def ModelConfig(self, request: Any) -> Message:  # noqa: N802
         config = self._info.model_config(request.name, request.version)

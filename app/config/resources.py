@@ -13,6 +13,10 @@ from app.config.cgroups import PROCESS, read_limits
 # By default, numeric libraries start one thread per CPU core of the machine in each worker.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+# The part of a memory limit that can be used. The rest is for the kernel's memory, such as that of
+# sockets, and for small requests, which are not counted.
+USABLE_SHARE = 0.9
+
 # Open files of a process that are not connections. REST and gRPC each get half of the others.
 OWN_FILES = 128
 MAX_CONNECTIONS = 2**14
@@ -97,6 +101,31 @@ def release_free_memory() -> None:
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def memory_for_requests(limit: float, workers: int) -> int:
+    """Return the bytes that requests of this worker can use, at least 0.
+
+    limit: the memory of the master and its workers, of which each worker has an equal share. Call
+        this in a worker, when it has loaded its model.
+    """
+    master_bytes = anonymous_bytes(os.getppid())
+    share = (USABLE_SHARE * limit - master_bytes) / workers
+    return max(0, int(share) - anonymous_bytes(os.getpid()))
+
+
+def anonymous_bytes(process_id: int) -> int:
+    """Return the memory of a process without its files, which the system can read again.
+
+    Systems other than Linux do not report it: return 0.
+    """
+    try:
+        pages = Path(f"/proc/{process_id}/statm").read_text().split()
+    except OSError:
+        return 0
+    resident_pages = int(pages[1])
+    file_pages = int(pages[2])
+    return (resident_pages - file_pages) * resource.getpagesize()
 
 
 def raise_file_limit() -> int:

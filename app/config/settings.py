@@ -131,6 +131,11 @@ class Settings:
     max_request_bytes: int = setting(
         64 * 2**20, _byte_count, "Maximum request size after decompression"
     )
+    memory_limit_bytes: int = setting(
+        0,
+        WholeNumber(0, 2**63),
+        "Memory for all workers. 0: that of the container",
+    )
     model_name: str | None = setting(None, str, "Name of the model in URLs and requests")
     model_version: str | None = setting(None, str, "Version of the model in URLs and requests")
     model_dir: Path = path_setting(

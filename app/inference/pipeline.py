@@ -10,6 +10,7 @@ from typing import Any
 from app.config.settings import Settings
 from app.inference.batching import Result, check_batchable
 from app.inference.call import Call
+from app.inference.memory_budget import MemoryBudget
 from app.inference.model_info import ModelInfo
 from app.inference.model_runner import ModelRunner
 from app.inference.outputs import requested_outputs
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 class InferencePipeline:
     """Runs the model for requests. `spans` is Spans of app.observability, or None without tracing.
 
+    scheduler: decides when a request runs
+    memory: decides whether there is enough memory for a request
+
     Raise ConfigurationError if MAX_BATCH_SIZE does not fit the model.
     """
 
@@ -55,6 +59,7 @@ class InferencePipeline:
         self.scheduler = Scheduler(
             settings.max_concurrency, settings.max_queue_size, self._batch_limits()
         )
+        self.memory = MemoryBudget()
         self._has_warned_of_parameters = False
 
     def _batch_limits(self) -> BatchLimits:

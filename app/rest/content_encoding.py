@@ -1,6 +1,7 @@
 """Content encodings of requests and responses (R18)."""
 
 import zlib
+from collections.abc import Callable
 
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
@@ -12,6 +13,8 @@ WINDOW_BITS = {"gzip": 31, "deflate": 15}
 
 # Bytes per call of a decoder. It copies the bytes of the call that follow the end of a gzip member.
 PIECE_SIZE = 2**16
+# Maximum number of decompressed bytes per call.
+MAX_PART_SIZE = 2**20
 
 # Maximum number of gzip members in a body (R18). Even an empty one takes microseconds.
 MAX_MEMBERS = 10_000
@@ -20,10 +23,13 @@ MAX_MEMBERS = 10_000
 MIN_COMPRESSED_LENGTH = 1024
 
 
-def decompress(body: bytes, coding: str, limit: int) -> bytes:
+def decompress(
+    body: bytes, coding: str, limit: int, count_bytes: Callable[[int], None] = lambda size: None
+) -> bytes:
     """Decompress `body`, whose Content-Encoding is `coding`, to at most `limit` bytes.
 
-    Raise UnsupportedEncoding, InvalidInput or PayloadTooLarge.
+    Pass the memory for each part to `count_bytes`, which can raise an exception. Raise
+    UnsupportedEncoding, InvalidInput or PayloadTooLarge.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
@@ -44,18 +50,21 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
         decoder = zlib.decompressobj(WINDOW_BITS[coding])
         while not decoder.eof:
             piece = remaining[:PIECE_SIZE]
+            # One byte more than the limit shows that the body is too large.
+            max_size = min(MAX_PART_SIZE, limit - size + 1)
             try:
-                # One byte more than the limit shows that the body is too large.
-                part = decoder.decompress(piece, limit - size + 1)
+                part = decoder.decompress(piece, max_size)
             except zlib.error as error:
                 raise InvalidInput(f"Invalid {coding} body: {error}.") from None
+            count_bytes(2 * len(part))  # join() needs as much again
             parts.append(part)
             size += len(part)
             if size > limit:
                 raise too_large(limit, "decompressed body")
-            consumed = len(piece) - len(decoder.unused_data)
+            consumed = len(piece) - len(decoder.unused_data) - len(decoder.unconsumed_tail)
             remaining = remaining[consumed:]
-            if not remaining and not decoder.eof:
+            has_more_output = len(part) == max_size
+            if not remaining and not decoder.eof and not has_more_output:
                 raise InvalidInput(f"Invalid {coding} body: incomplete.")
     return b"".join(parts)
 

@@ -5,7 +5,7 @@ time, rejects a chunked body of exactly the maximum size, and accepts a truncate
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -31,15 +31,17 @@ DISCARD_WAIT_SECONDS = 2
 DISCARDED_PIECE_SIZE = 2**16
 
 
-def read_body(environ: dict[str, Any], limit: int) -> bytes:
-    """Read and decompress the body.
+def read_body(
+    environ: dict[str, Any], limit: int, count_bytes: Callable[[int], None] = lambda size: None
+) -> bytes:
+    """Read and decompress the body. Call `count_bytes` before decompression takes more memory.
 
     Raise PayloadTooLarge if it has more than `limit` bytes, compressed or not, and InvalidInput if
     it is truncated.
     """
     body = _read_compressed_body(environ, limit)
     environ["wsgi.input"] = BytesIO()  # the old stream would keep the body in memory
-    return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit)
+    return decompress(body, environ.get("HTTP_CONTENT_ENCODING", ""), limit, count_bytes)
 
 
 def _read_compressed_body(environ: dict[str, Any], limit: int) -> bytes:

@@ -13,6 +13,7 @@ from werkzeug.local import LocalProxy
 
 from app.config.settings import Settings
 from app.inference.call import INFER
+from app.inference.memory_budget import RequestMemory
 from app.inference.pipeline import InferencePipeline
 from app.protocol import errors
 from app.protocol.http_body import HEADER_LENGTH, JSON, read_header_length, write_json
@@ -90,22 +91,25 @@ class Inference:
         metadata = self._pipeline.admit(name, version)
         call.match(INFER, call.path)
 
-        body = read_body(environ, self._settings.max_request_bytes)
-        call.outcome.set_request_bytes(len(body))
-        json_length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
-        if json_length == 0:
-            request = read_raw(body, metadata)
-        else:
-            request = self._read_request(body, json_length)
-        del body  # free its memory before the model runs
-        request.model_name = name
-        request.model_version = version
+        with RequestMemory(self._pipeline.memory) as memory:
+            body = read_body(environ, self._settings.max_request_bytes, memory.count_bytes)
+            call.outcome.set_request_bytes(len(body))
+            json_length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
+            memory.count_body(body, json_length)
+            if json_length == 0:
+                request = read_raw(body, metadata)
+            else:
+                request = self._read_request(body, json_length)
+            del body  # free its memory before the model runs
+            memory.count_inputs(request)
+            request.model_name = name
+            request.model_version = version
 
-        response = self._pipeline.infer(request, call)
+            response = self._pipeline.infer(request, call)
 
-        body, headers = write_response(
-            response, binary_outputs(request, response), self._settings.json_nonfinite
-        )
+            binary_names = binary_outputs(request, response)
+            memory.count_outputs(request, response, binary_names)
+            body, headers = write_response(response, binary_names, self._settings.json_nonfinite)
         call.outcome.set_response_bytes(len(body))
         accepted_encodings = environ.get("HTTP_ACCEPT_ENCODING")
         if accepted_encodings and headers["Content-Type"] == JSON:

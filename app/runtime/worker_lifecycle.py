@@ -16,7 +16,8 @@ from urllib.parse import quote
 from gunicorn.arbiter import Arbiter
 from gunicorn.workers.base import Worker
 
-from app.config.resources import freeze_objects
+from app.config.cgroups import read_limits
+from app.config.resources import freeze_objects, memory_for_requests
 from app.config.settings import Settings
 from app.inference.call import Call
 from app.inference.startup_errors import describe_error
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from flask import Flask
 
     from app.service import Service
+
+# In MiB. With less memory for requests, the service cannot do much.
+MIN_REQUEST_MEMORY = 64
+MIB = 2**20
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +106,28 @@ class WorkerLifecycle:
         with self.exit_on_error("Warm-up"):
             self.service.model.warm_up()
         freeze_objects()
+        self.limit_memory()
         if self.server.alive:
             self.open()
             self.mark_ready()
             self.service.start_health_check(self.grpc.report_ready)
+
+    def limit_memory(self) -> None:
+        """Limit the memory for requests, if that of all workers is limited.
+
+        Call this when the model has taken its memory.
+        """
+        limit = self.settings.memory_limit_bytes or read_limits().memory_bytes
+        if limit is None:
+            return
+        size = memory_for_requests(limit, self.settings.workers)
+        report = logger.info if size >= MIN_REQUEST_MEMORY * MIB else logger.warning
+        report(
+            "Requests of this worker can use %d MiB. The limit of all workers is %d MiB",
+            size // MIB,
+            limit // MIB,
+        )
+        self.service.pipeline.memory.set_total(size)
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:
@@ -190,6 +213,10 @@ class WorkerLifecycle:
 
     def accepts_head(self, environ: dict[str, Any]) -> bool:
         return self.service.accepts_head(environ)
+
+    @property
+    def transfer_bytes(self) -> float:
+        return self.service.pipeline.memory.transfer_bytes
 
     def should_accept(self) -> bool:
         return self.service.model.accepts_requests or not self.shared.has_ready()

@@ -38,6 +38,15 @@ class Lifecycle(Protocol):
     @property
     def options(self) -> ServerOptions: ...
 
+    @property
+    def transfer_bytes(self) -> float:
+        """The limit for the memory of incomplete requests and unsent responses, or math.inf.
+
+        It may change at any time, such as when the application knows how much memory it needs
+        itself. Without one, as many messages of `max_body_bytes` are possible as the worker has
+        threads.
+        """
+
     def accepts_head(self, environ: dict[str, Any]) -> bool:
         """Return False if the application will reject a request with this head, such as one without
         a valid key.

@@ -9,6 +9,7 @@ The main thread accepts connections and handles timeouts. A thread pool handles 
 """
 
 import errno
+import math
 import os
 import select
 import socket
@@ -77,9 +78,7 @@ class Worker(BaseWorker):
         options = self.lifecycle.options
         self.peers = Peers(self.cfg, options, self.lifecycle.accepts_head)
         self.gateway = Gateway(self, self.wsgi, server_name=options.server_name)
-        self.connections.limit_memory(
-            message_bytes=options.max_body_bytes, messages=self.cfg.threads
-        )
+        self._limit_buffers()
         self._warn_of_ignored_settings()
         self.pool.add_thread()
         while self.alive and self.ppid == os.getppid():
@@ -93,6 +92,16 @@ class Worker(BaseWorker):
         self._is_accepting = True
         with suppress(BlockingIOError):
             os.write(self.PIPE[1], b".")  # wakes the main thread
+
+    def _limit_buffers(self) -> None:
+        """Limit the memory of incomplete requests and unsent responses."""
+        limit = self.lifecycle.transfer_bytes
+        if limit < math.inf:
+            self.connections.limit_memory(message_bytes=int(limit), messages=1)
+        else:
+            self.connections.limit_memory(
+                message_bytes=self.lifecycle.options.max_body_bytes, messages=self.cfg.threads
+            )
 
     def _warn_of_ignored_settings(self) -> None:
         defaults = Config()
@@ -128,6 +137,7 @@ class Worker(BaseWorker):
         now = time.monotonic()
         if now - self._checked_at >= seconds / 2:
             self._checked_at = now
+            self._limit_buffers()
             self.connections.time_out_overdue(now, idle_seconds=self.idle_seconds)
 
     def _accept(self, listener: socket.socket) -> None:

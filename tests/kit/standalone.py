@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import math
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -49,6 +50,10 @@ class Lifecycle:
 
     def is_closing(self) -> bool:
         return False
+
+    @property
+    def transfer_bytes(self) -> float:
+        return math.inf
 
     def is_service_stopping(self) -> bool:
         return False

@@ -14,6 +14,7 @@ from queue import Queue
 
 import pytest
 
+from app.inference.memory_budget import MemoryBudget
 from grpc_service import pool
 from grpc_service.pool import Pool, create_pool
 
@@ -25,7 +26,7 @@ def test_calls_run_in_order() -> None:
     """One thread runs the calls in the order of submission, and grpcio's callback is called for each."""
     done: Queue[int] = Queue()
     accepted = []
-    threads = Pool(1)
+    threads = Pool(1, MemoryBudget())
     for index in range(100):
         threads.submit(done.put, index).add_done_callback(accepted.append)
     assert [done.get(timeout=SECONDS) for _ in range(100)] == list(range(100))
@@ -35,7 +36,7 @@ def test_calls_run_in_order() -> None:
 def test_calls_run_concurrently() -> None:
     """The pool runs as many calls at once as it has threads."""
     meeting = threading.Barrier(4)
-    threads = Pool(4)
+    threads = Pool(4, MemoryBudget())
     passed: Queue[int] = Queue()
     for _ in range(4):
         threads.submit(lambda: passed.put(meeting.wait(SECONDS)))
@@ -45,7 +46,7 @@ def test_calls_run_concurrently() -> None:
 def test_failed_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """If a call raises an exception, its thread continues, and the log has the traceback."""
     done: Queue[int] = Queue()
-    threads = Pool(1)
+    threads = Pool(1, MemoryBudget())
     with caplog.at_level(logging.ERROR):
         threads.submit(lambda: 1 / 0)
         threads.submit(done.put, 1)
@@ -55,7 +56,7 @@ def test_failed_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_failed_start_of_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no thread can be started, the others run the calls, and more are started when possible."""
-    threads = Pool(4)
+    threads = Pool(4, MemoryBudget())
     start = threading.Thread.start
     done: Queue[int] = Queue()
     meeting = threading.Barrier(2)
@@ -91,7 +92,7 @@ def test_arguments_are_released_after_call() -> None:
     is_released = threading.Event()
     weakref.finalize(body, is_released.set)
 
-    Pool(1).submit(lambda body: is_done.set(), body)
+    Pool(1, MemoryBudget()).submit(lambda body: is_done.set(), body)
     del body
 
     assert is_done.wait(SECONDS)
@@ -122,11 +123,11 @@ def test_unsupported_grpcio(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a release of grpcio lacks a private name, the standard pool is used, with one warning."""
-    assert isinstance(create_pool(1), Pool)
-    with create_pool(1, is_custom=False) as standard:
+    assert isinstance(create_pool(1, MemoryBudget()), Pool)
+    with create_pool(1, MemoryBudget(), is_custom=False) as standard:
         assert isinstance(standard, ThreadPoolExecutor)
     assert not caplog.records
     monkeypatch.setattr(pool, "IS_SUPPORTED", False)
-    with create_pool(1) as standard:
+    with create_pool(1, MemoryBudget()) as standard:
         assert isinstance(standard, ThreadPoolExecutor)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
