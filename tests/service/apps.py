@@ -61,6 +61,25 @@ def waiting(
     return create_app(module=models.model(inputs, outputs, predict, load, **functions))
 
 
+def holding() -> Flask:
+    """Return a service whose predict() returns the sum of `x`.
+
+    If the first element is not 0, it first creates the file FOLDER/ELEMENT.begun, and waits for the
+    file FOLDER/go.
+    """
+    folder = Path(os.environ["FOLDER"])
+
+    def predict(_: Any, x: np.ndarray) -> np.ndarray:
+        if x[0]:
+            (folder / f"{x[0]:.0f}.begun").touch()
+            wait_for(folder / "go")
+        return x.sum(keepdims=True)
+
+    inputs = [models.vector("x", "FP64")]
+    outputs = [models.vector("y", "FP64")]
+    return create_app(module=models.model(inputs, outputs, predict))
+
+
 def loading() -> Flask:
     """Return the same service with a load() that waits for FOLDER/loaded.
 
