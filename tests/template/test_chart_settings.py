@@ -159,6 +159,7 @@ def test_settings_reach_the_service(render: Render):
         "SHUTDOWN_DELAY_SECONDS": 0,
         "SHUTDOWN_TIMEOUT_SECONDS": 86400,
         "MAX_REQUEST_BYTES": 2**31 - 1,
+        "MEMORY_LIMIT_BYTES": 2**36,
         "MODEL_NAME": "iris",
         "MODEL_VERSION": "007",
         "JSON_NONFINITE": "null",
