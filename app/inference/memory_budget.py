@@ -19,6 +19,7 @@ worth. The number of threads limits them.
 """
 
 import math
+from collections.abc import Callable
 from threading import Lock
 from typing import Self
 
@@ -48,6 +49,7 @@ class MemoryBudget:
         self.reserved_bytes = 0
         self.transfer_bytes = math.inf
         self._limit = math.inf
+        self._transferred_bytes: Callable[[], int] = lambda: 0
         self._lock = Lock()
 
     @property
@@ -63,15 +65,25 @@ class MemoryBudget:
         self.transfer_bytes = size // 4
         self._limit = size // 2
 
+    def observe_transfers(self, transferred_bytes: Callable[[], int]) -> None:
+        """Admit fewer requests while incomplete requests and unread responses exceed their part.
+
+        `transferred_bytes` returns their size.
+        """
+        self._transferred_bytes = transferred_bytes
+
     def reserve(self, size: int) -> None:
         """Reserve `size` bytes, or release them if `size` is negative.
 
         Raise Overloaded if they are not available now.
         """
         with self._lock:
-            if size > 0 and self.reserved_bytes + size > self._limit:
+            if size > 0 and self.reserved_bytes + size > self._limit - self._transfer_excess():
                 raise Overloaded("server overloaded: not enough memory", remedy="retry later")
             self.reserved_bytes += size
+
+    def _transfer_excess(self) -> float:
+        return max(0, self._transferred_bytes() - self.transfer_bytes)
 
     def check_possible(self, size: int) -> None:
         """Raise PayloadTooLarge if a request needs more memory than there will ever be."""

@@ -116,6 +116,9 @@ class ServiceWorker(Worker):
             self.lifecycle = WorkerLifecycle(
                 self.wsgi, self, read_settings(), shared, self.accept_connections
             )
+            self.lifecycle.service.pipeline.memory.observe_transfers(
+                lambda: self.connections.buffered_bytes
+            )
         except BaseException as error:  # includes SystemExit and panics of Rust extensions
             fail_start(
                 shared,

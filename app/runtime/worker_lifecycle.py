@@ -24,6 +24,7 @@ from app.inference.startup_errors import describe_error
 from app.observability.access_log import AccessLog
 from app.observability.log import handler
 from app.observability.observer_queue import Observer
+from app.runtime.memory_release import MemoryRelease
 from app.runtime.worker_exit import fail_start
 from app.server.interfaces import ServerOptions
 from app.server.shared_state import READY, STOPPING, STUCK, SharedState
@@ -89,7 +90,11 @@ class WorkerLifecycle:
 
     def _observers(self) -> list[Observer]:
         """Return the observers of completed calls, in addition to metrics, statistics and spans."""
-        observers: list[Observer] = [AccessLog(self.settings.log_format)]
+        has_running_calls = self.service.pipeline.has_running_calls
+        observers: list[Observer] = [
+            AccessLog(self.settings.log_format),
+            MemoryRelease(has_running_calls),
+        ]
         if self.settings.predict_timeout_seconds:
             observers.append(self.replace_if_stuck)
         if self.settings.capture_dir:
@@ -128,6 +133,10 @@ class WorkerLifecycle:
             limit // MIB,
         )
         self.service.pipeline.memory.set_total(size)
+
+    @property
+    def transfer_bytes(self) -> float:
+        return self.service.pipeline.memory.transfer_bytes
 
     @contextmanager
     def exit_on_error(self, step: str) -> Iterator[None]:
@@ -213,10 +222,6 @@ class WorkerLifecycle:
 
     def accepts_head(self, environ: dict[str, Any]) -> bool:
         return self.service.accepts_head(environ)
-
-    @property
-    def transfer_bytes(self) -> float:
-        return self.service.pipeline.memory.transfer_bytes
 
     def should_accept(self) -> bool:
         return self.service.model.accepts_requests or not self.shared.has_ready()

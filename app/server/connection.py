@@ -37,6 +37,8 @@ MAX_READ_BYTES = 2**18  # maximum size of one read of a large body
 # bytes. While a stream blocks in Output.send(), only its pauses are limited.
 TRANSFER_SECONDS = 30.0
 MIN_RATE = 2**10
+# A client with longer pauses does not count as reading its response, if there is not enough memory.
+READING_SECONDS = 1.0
 # Time limit for a pause after the last response, while the server waits for the client to close the
 # connection.
 LINGER_SECONDS = 2.0
@@ -369,6 +371,11 @@ class Connection:
             unread_data = self.socket.read_raw(MSG_PEEK)  # None without data, b"" at EOF
             return not unread_data
         return True
+
+    def is_reading(self, now: float) -> bool:
+        """Return True if the client has recently read a part of its response."""
+        waits_for_client = self.state in SENDING_STATES
+        return waits_for_client and now - self.progress.wait_began < READING_SECONDS
 
     def _deadline(self, idle_seconds: float) -> float:
         """Return the time at which the current state is overdue.

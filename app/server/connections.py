@@ -13,6 +13,7 @@ by exactly one thread. That is why connections need no lock:
 import logging
 import select
 import sys
+import time
 from collections.abc import Callable
 from threading import Lock
 
@@ -54,11 +55,16 @@ class ConnectionTable:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """The size of all incomplete requests and unsent responses."""
+        return self._buffered_bytes
+
     def limit_memory(self, *, message_bytes: int, messages: int) -> None:
         """Limit the memory for incomplete requests and unsent responses.
 
         The limit is `messages` times `message_bytes`, or times the largest buffer if that is
-        larger.
+        larger. A client that is reading its response is closed only beyond twice the limit.
         """
         self._message_bytes = message_bytes
         self._messages = messages
@@ -137,10 +143,13 @@ class ConnectionTable:
                 self._buffered_bytes - limit,
             )
         # Those that have waited for longest come first.
+        now = time.monotonic()
         for connection in busy:
             if self._buffered_bytes <= limit:
                 break
-            self.run_step(connection.descriptor, _end_because_of_memory)
+            can_stay = connection.is_reading(now) and self._buffered_bytes <= 2 * limit
+            if not can_stay:
+                self.run_step(connection.descriptor, _end_because_of_memory)
         return self._buffered_bytes <= limit
 
     # The main thread
