@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -182,3 +184,77 @@ def test_many_large_requests(stack: ExitStack, tmp_path: Path) -> None:
     assert peak(workers(service)) + resident(service.process.pid) < POD
     for form, size in sizes.items():
         assert FORMS[form](service, array_of(size)).status in SUCCESS
+
+
+class StallingProxy:
+    """Forwards connections to a port, but only the first `max_bytes` that a client sends on each."""
+
+    def __init__(self, port: int, max_bytes: int, stack: ExitStack):
+        self._target = ("127.0.0.1", port)
+        self._max_bytes = max_bytes
+        self._stack = stack
+        self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the test has ended
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._target)
+                self._stack.callback(server.close)
+                self._stack.callback(client.close)
+                self._forward(client, server, self._max_bytes)
+                self._forward(server, client, None)
+
+    def _forward(self, source: socket.socket, target: socket.socket, limit: int | None) -> None:
+        def run() -> None:
+            sent = 0
+            with suppress(OSError):  # the call or the test has ended
+                while limit is None or sent < limit:
+                    data = source.recv(2**16)
+                    if not data:
+                        return
+                    target.sendall(data)
+                    sent += len(data)
+
+        threading.Thread(target=run, daemon=True).start()
+
+
+def test_incomplete_grpc_messages(service: Running, stack: ExitStack) -> None:
+    """G1: incomplete messages that together exceed the memory get RESOURCE_EXHAUSTED."""
+    proxy = StallingProxy(service.grpc_port, 40 * MIB, stack)
+    message = write_request(request_of(array_of(60 * MIB)))
+    reset_peak(workers(service))
+    calls = []
+    for _ in range(12):
+        options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        channel = stack.enter_context(grpc.insecure_channel(proxy.address, options))
+        calls.append(channel.unary_unary(METHOD).future(message, timeout=SECONDS))
+    wait_for(lambda: any(call.done() for call in calls))
+
+    ended = [call for call in calls if call.done()]
+    assert {call.code() for call in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert ("retry-after", "1") in ended[0].trailing_metadata()
+    assert send_raw(service, array_of(MIB)).status == "OK"
+    assert send_binary(service, array_of(MIB)).status == "200"
+    assert peak(workers(service)) < SMALL
+
+
+def test_memory_after_many_requests(stack: ExitStack, tmp_path: Path) -> None:
+    """The memory of many requests is returned to the system when no request runs."""
+    settings = {"FOLDER": tmp_path, "MAX_CONCURRENCY": 64}
+    service = stack.enter_context(gunicorn(ROOT, "tests.service.apps:holding()", **settings))
+    (worker,) = workers(service)
+    before = resident(worker)
+    pool = stack.enter_context(ThreadPoolExecutor(64))
+    stack.callback((tmp_path / "go").touch)
+    calls = []
+    for index in range(1, 65):
+        calls.append(pool.submit(send_json, service, array_of(4 * MIB, first=index)))
+    wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == len(calls))
+    assert resident(worker) > before + 128 * MIB
+
+    (tmp_path / "go").touch()
+    assert {call.result().status for call in calls} == {"200"}
+    wait_for(lambda: resident(worker) < before + 32 * MIB)
