@@ -106,30 +106,32 @@ class ReceivedMessage:
     size: the number of bytes
     """
 
-    __slots__ = ("_body", "_budget", "_reserved_bytes", "size")
+    __slots__ = ("_body", "_budget", "_error", "_reserved_bytes", "size")
 
     def __init__(self, body: bytes, budget: MemoryBudget):
         self.size = len(body)
-        self._body: bytes | None = body
+        self._body = body
         self._budget = budget
         self._reserved_bytes = 0
+        self._error: errors.Overloaded | None = None
         if budget.is_counted(self.size):
             self._reserve()
 
     def _reserve(self) -> None:
         try:
             self._budget.reserve(self.size)
-        except errors.Overloaded:
-            self._body = None  # grpcio could not report this error, so take() raises it
+        except errors.Overloaded as error:
+            self._error = error  # grpcio could not report it, so take() raises it
+            self._body = b""
         else:
             self._reserved_bytes = self.size
 
     def take(self) -> bytes:
         """Return the request. Raise Overloaded if there was no memory for it. Call this once."""
-        if self._body is None:
-            raise errors.Overloaded("server overloaded: not enough memory", remedy="retry later")
+        if self._error is not None:
+            raise self._error
         body = self._body
-        self._body = None
+        self._body = b""
         self._release()
         return body
 

@@ -137,19 +137,23 @@ class ConnectionTable:
                 busy.append(connection)
         sizes = [connection.buffered_bytes for connection in busy]
         limit = self._messages * max([self._message_bytes, size, *sizes])
-        if self._buffered_bytes > limit:
-            self.log.info(
-                "Requests and responses exceed the memory limit by %d bytes. Closing slow clients",
-                self._buffered_bytes - limit,
-            )
-        # Those that have waited for longest come first.
+        closed = 0
         now = time.monotonic()
+        # Those that have waited for longest come first.
         for connection in busy:
             if self._buffered_bytes <= limit:
                 break
             can_stay = connection.is_reading(now) and self._buffered_bytes <= 2 * limit
             if not can_stay:
                 self.run_step(connection.descriptor, _end_because_of_memory)
+                closed += 1
+
+        if closed:
+            self.log.info(
+                "Closed %d slow clients, because requests and responses exceeded %d bytes",
+                closed,
+                limit,
+            )
         return self._buffered_bytes <= limit
 
     # The main thread

@@ -28,6 +28,7 @@ from app.codecs.arrays import NumpyCodec, NumpyRequestCodec
 from app.codecs.datetimes import DatetimeCodec
 from app.codecs.frames import PandasCodec, PandasJsonCodec
 from app.codecs.strings import Base64Codec
+from app.inference.memory_budget import MemoryBudget, RequestMemory
 from app.inference.predict_adapter import ModelAdapter
 from app.inference.time_limit import TimeLimit
 from app.protocol import errors
@@ -279,6 +280,14 @@ def recursive() -> list[Any]:
     return inner
 
 
+def reserve(body_size: int, *, limit: int, reserved: int = 0) -> None:
+    """Reserve memory for a request whose body has this number of bytes."""
+    budget = MemoryBudget()
+    budget.set_total(2 * limit)
+    budget.reserve(reserved)
+    RequestMemory(budget).count_body(bytes(body_size), json_size=None)
+
+
 def output(**members: Any) -> dict[str, Any]:
     return {
         "outputs": [
@@ -333,6 +342,8 @@ DIRECT = [
     Direct(
         "client's request with other inputs", lambda: InferenceRequest.from_dict({"inputs": SECRET})
     ),
+    Direct("more memory than there is", lambda: reserve(2**20, limit=2**19)),
+    Direct("more memory than is free", lambda: reserve(2**17, limit=2**20, reserved=2**20)),
     Direct("no response", lambda: InferenceResponse.from_dict([SECRET])),
     Direct("response without a name", lambda: InferenceResponse.from_dict({"outputs": [SECRET]})),
     Direct(
