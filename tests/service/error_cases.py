@@ -19,7 +19,7 @@ from tests.kit.processes import Running
 SECRET = "correct-horse"
 NUMBER = 8675309
 KEY = "0123456789abcdef-valid"
-LIMIT = 2**20
+LIMIT = 2**21
 MODEL = "/v2/models/test"
 INFER = f"{MODEL}/infer"
 SECONDS = 60
@@ -211,6 +211,8 @@ BODIES: dict[str, Any] = {
     "NaN": b'{"%s": NaN}' % SECRET.encode(),
     "not UTF-8": b'{"%s": "\xff"}' % SECRET.encode(),
     "deep JSON": nested_json(100),
+    "many lists": b'{"%s": [%s]}' % (SECRET.encode(), b",".join([b"[]"] * 530_000)),
+    "many objects": {SECRET: [{}] * 270_000},
     "not an object": [SECRET],
     "no inputs": {SECRET: SECRET},
     "null inputs": {"inputs": None, SECRET: SECRET},
