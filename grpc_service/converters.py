@@ -49,7 +49,7 @@ from grpc_service.messages import (
     ModelInferResponse,
     field_number,
 )
-from grpc_service.wire import encode_field, extract_large_field
+from grpc_service.wire import check_fields, encode_field, extract_large_field
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
@@ -97,10 +97,12 @@ def parse_request(body: bytes, without_copies: bool = True) -> tuple[Any, Sequen
     """Return the ModelInferRequest, and its raw contents, which are empty in the typed form.
 
     Raw contents of a large body are views of it, unless `without_copies` is False. Raise
-    DecodeError if the body is malformed, and InvalidInput if it has too many fields.
+    DecodeError if the body is malformed, and InvalidInput if it has too many fields or a group.
     """
     raw_contents: Sequence[Buffer] = ()
-    if without_copies:
+    if not without_copies:
+        check_fields(body)
+    else:
         body, raw_contents = extract_large_field(body, _REQUEST_FIELDS.raw_contents)
     message = ModelInferRequest.FromString(body)
     if not raw_contents:

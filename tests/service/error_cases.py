@@ -318,6 +318,7 @@ MESSAGES: dict[str, Any] = {
     "malformed": SECRET.encode(),
     "too many inputs": b"\x0a\x04test" + b"\x2a\x00" * 70_000,
     "too many fields": b"\x0a\x04test" + b"\x3a\x00" * 300_000,
+    "groups": b"\x0a\x04test" + b"\x7b\x7c" * 20_000,
     "raw entries": message(MUST_RPC, raws=[SECRET.encode()] * 2),
     "raw and contents": message(MUST_RPC, raws=[SECRET.encode()]),
     "no contents": message(("half", "FP16", [1], {"fp32_contents": [NUMBER]})),
