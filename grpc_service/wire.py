@@ -110,7 +110,8 @@ def _split_fields(body: bytes, number: int) -> tuple[list[memoryview], list[memo
         value_start, position = _find_value(body, position, wire_type=tag & _WIRE_TYPE_BITS)
         if tag == extracted_tag:
             values.append(view[value_start:position])
-            other_fields.append(view[other_fields_start:field_start])
+            if other_fields_start < field_start:
+                other_fields.append(view[other_fields_start:field_start])
             other_fields_start = position
 
         fields += 1
