@@ -35,7 +35,7 @@ _MIN_SEARCHED_SIZE = 2**12
 # Up to this number of brackets and quotes, bytes.split() is faster than NumPy.
 _MAX_SPLIT_LENGTH = 2**12
 # Bytes that NumPy processes at a time, which limits its memory.
-_BLOCK_SIZE = 2**20
+_BLOCK_SIZE = 2**16
 
 _ALL_BUT_QUOTES_AND_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 _BRACES_TO_BRACKETS = bytes.maketrans(b"{}", b"[]")
