@@ -49,7 +49,7 @@ from grpc_service.messages import (
     ModelInferResponse,
     field_number,
 )
-from grpc_service.wire import check_fields, encode_field, extract_large_field
+from grpc_service.wire import check_fields, encode_field, encode_fields, extract_large_field
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
@@ -83,6 +83,7 @@ _PACKED_NUMBERS = {
     name: field_number(InferTensorContents, name)
     for name in ("bool_contents", "fp32_contents", "fp64_contents")
 }
+_TEXTS_NUMBER = field_number(InferTensorContents, "bytes_contents")
 # Fields of InferTensorContents that several datatypes share. Their elements have 32 bits.
 _SHARED_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
@@ -325,9 +326,10 @@ def _to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
 
     elements = array.ravel().tolist()
     if datatype.is_text:
-        elements = as_bytes(elements)
-        if None in elements:
+        texts = as_bytes(elements)
+        if None in texts:
             raise NoBinaryForm
+        return (encode_fields(_TEXTS_NUMBER, texts),)
     return (InferTensorContents(**{field_name: elements}).SerializeToString(),)
 
 
