@@ -32,7 +32,7 @@ read. Wire types 3 and 4, the start and the end of a group, are rejected. The sp
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from app.protocol.binary_tensors import Buffer
@@ -177,9 +177,11 @@ def encode_fields(number: int, values: Sequence[Any]) -> bytes:
     pieces = []
     for start in range(0, len(values), _MAX_JOINED_VALUES):
         joined_values = values[start : start + _MAX_JOINED_VALUES]
+        lengths = list(map(len, joined_values))
+        heads = {length: _field_head(number, length) for length in set(lengths)}
         # Slices avoid a loop in Python: heads have even indexes, values odd ones.
         parts: list[Any] = [b""] * (2 * len(joined_values))
-        parts[::2] = map(partial(_field_head, number), map(len, joined_values))
+        parts[::2] = map(heads.__getitem__, lengths)
         parts[1::2] = joined_values
         pieces.append(b"".join(parts))
     return b"".join(pieces)
