@@ -344,6 +344,7 @@ GRPC = [
     rpc("repeated key", "UNAUTHENTICATED", message(MUST_RPC), metadata=REPEATED_KEY),
     rpc("wrong key of an unknown call", "UNAUTHENTICATED", b"", SECRET, metadata=WRONG_KEY),
     rpc("malformed name", "INVALID_ARGUMENT", b"\x0a\x0e\xff" + SECRET.encode(), "ModelReady"),
+    rpc("large message without a key", "RESOURCE_EXHAUSTED", SECRET.encode() * 500, "ModelReady"),
     rpc("over the limit", "RESOURCE_EXHAUSTED", SECRET.encode() * (LIMIT // 10)),
     rpc("an infinite value is valid", "OK", action_message("infinity")),
     rpc("predict(): wrong kind", "INTERNAL", action_message("wrong kind")),
