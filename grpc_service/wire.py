@@ -36,6 +36,7 @@ from functools import lru_cache
 from typing import Any
 
 from app.protocol.binary_tensors import Buffer
+from app.protocol.envelope import MAX_TENSORS
 from app.protocol.errors import InvalidInput
 
 # In bytes. Smaller messages are not scanned: protobuf is faster, and they need little memory.
@@ -68,6 +69,10 @@ class _MalformedMessage(Exception):
     """The bytes are not a sequence of fields with the wire types above."""
 
 
+class _TooManyValues(Exception):
+    """The bytes field to extract has more values than a valid message."""
+
+
 def check_fields(body: bytes) -> None:
     """Raise InvalidInput if a large message has more than MAX_FIELDS fields, or a group.
 
@@ -90,6 +95,9 @@ def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryvie
     try:
         other_fields, values = _split_fields(body, number)
     except _MalformedMessage:
+        return body, []
+    except _TooManyValues:  # protobuf needs less memory for them than their views
+        check_fields(body)
         return body, []
     if not values:
         return body, []
@@ -118,6 +126,9 @@ def _split_fields(body: bytes, number: int) -> tuple[list[memoryview], list[memo
             if other_fields_start < field_start:
                 other_fields.append(view[other_fields_start:field_start])
             other_fields_start = position
+
+            if len(values) > MAX_TENSORS:
+                raise _TooManyValues
 
         fields += 1
         if fields > MAX_FIELDS:
