@@ -49,7 +49,7 @@ from grpc_service.messages import (
     ModelInferResponse,
     field_number,
 )
-from grpc_service.wire import check_fields, encode_field, encode_fields, extract_large_field
+from grpc_service.wire import check_fields, encode_field, extract_large_field
 
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
@@ -83,10 +83,10 @@ _PACKED_NUMBERS = {
     name: field_number(InferTensorContents, name)
     for name in ("bool_contents", "fp32_contents", "fp64_contents")
 }
-_TEXTS_NUMBER = field_number(InferTensorContents, "bytes_contents")
 # Fields of InferTensorContents that several datatypes share. Their elements have 32 bits.
 _SHARED_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
+_MAX_TEXTS_PER_PART = 2**14
 # For at most this number of elements, NumPy converts a list faster than protobuf's array.
 _MAX_LIST_LENGTH = 32
 
@@ -326,10 +326,15 @@ def _to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
 
     elements = array.ravel().tolist()
     if datatype.is_text:
-        texts = as_bytes(elements)
-        if None in texts:
+        elements = as_bytes(elements)
+        if None in elements:
             raise NoBinaryForm
-        return (encode_fields(_TEXTS_NUMBER, texts),)
+        # A parser merges the parts. protobuf needs less memory for the texts of one part.
+        parts = []
+        for start in range(0, len(elements), _MAX_TEXTS_PER_PART):
+            texts = elements[start : start + _MAX_TEXTS_PER_PART]
+            parts.append(InferTensorContents(bytes_contents=texts).SerializeToString())
+        return parts
     return (InferTensorContents(**{field_name: elements}).SerializeToString(),)
 
 

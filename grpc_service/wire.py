@@ -30,10 +30,8 @@ protobuf decides what is malformed: nothing is extracted from a message that thi
 read. Wire types 3 and 4, the start and the end of a group, are rejected. The specification is https://protobuf.dev/programming-guides/encoding.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
 
 from app.protocol.binary_tensors import Buffer
 from app.protocol.envelope import MAX_TENSORS
@@ -44,9 +42,6 @@ MIN_SCANNED_SIZE = 2**15
 # More than a request with MAX_TENSORS needs. When protobuf parses a field of two bytes, the result
 # takes far more memory.
 MAX_FIELDS = 2**18
-
-# Values of a repeated field that are joined at a time, which limits the memory for their parts.
-_MAX_JOINED_VALUES = 2**14
 
 # Wire types.
 _VARINT = 0
@@ -177,25 +172,6 @@ def _read_varint(body: bytes, position: int, max_bytes: int) -> tuple[int, int]:
 def encode_field(number: int, *parts: Buffer) -> tuple[Buffer, ...]:
     """Return the bytes field `number` in parts: its tag and length, and the parts of its value."""
     return _field_head(number, sum(map(len, parts))), *parts
-
-
-def encode_fields(number: int, values: Sequence[Any]) -> bytes:
-    """Return a bytes field `number` for each value: a repeated field. Raise TypeError for a value
-    that is not bytes.
-
-    protobuf would copy each value, which takes more memory than most texts.
-    """
-    pieces = []
-    for start in range(0, len(values), _MAX_JOINED_VALUES):
-        joined_values = values[start : start + _MAX_JOINED_VALUES]
-        lengths = list(map(len, joined_values))
-        heads = {length: _field_head(number, length) for length in set(lengths)}
-        # Slices avoid a loop in Python: heads have even indexes, values odd ones.
-        parts: list[Any] = [b""] * (2 * len(joined_values))
-        parts[::2] = map(heads.__getitem__, lengths)
-        parts[1::2] = joined_values
-        pieces.append(b"".join(parts))
-    return b"".join(pieces)
 
 
 @lru_cache(1024)
