@@ -27,7 +27,7 @@ from app.protocol.errors import InvalidInput
 MAX_DEPTH = 64
 # As many as a request with MAX_TENSORS inputs and MAX_TENSORS outputs has.
 MAX_OBJECTS = 2 + 4 * MAX_TENSORS
-# Four times as many as such a request has. Empty lists need 36 MiB.
+# Four times as many as such a request has. Nested lists of this number need 54 MiB.
 MAX_LISTS = 2**19
 
 # Below this size, bytes.count() is as fast as a search with find().
