@@ -1,14 +1,15 @@
 """API key authentication for gRPC. Liveness and readiness checks need no key."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from app.config.api_keys import ApiKeys
 from app.observability.observer_queue import ObserverQueue
-from app.protocol.errors import Unauthenticated
+from app.protocol.errors import InferenceError, PayloadTooLarge, Unauthenticated, status_of
 from grpc_service.grpc_call import OPERATIONS, GrpcCall
 from grpc_service.handlers import STATUS, Status, record_and_abort
 from grpc_service.messages import SERVICE_NAME
@@ -17,16 +18,38 @@ OPEN_METHODS = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerRead
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
+# Maximum size of a message for an open method. The name of a model or service is its only content.
+MAX_OPEN_MESSAGE_BYTES = 2**12
+# Stands for a message of more bytes, which is not kept in memory.
+_TOO_LARGE = object()
+
+
 class OpenHandler:
-    """Handler of a method that needs no key. The pool limits messages for such methods strictly."""
+    """Handler of a method that needs no key. The pool limits messages for such methods strictly.
+
+    grpcio has one limit for the messages of all methods, so it receives and decompresses a message
+    of up to MAX_REQUEST_BYTES. deserialize() drops it as soon as grpcio passes it on.
+    """
 
     is_open = True
 
-    def __init__(self, handler: Callable[..., Any]):
-        self._handler = handler
+    def __init__(self, handler: grpc.RpcMethodHandler, reject: Callable[..., NoReturn]):
+        self._handle = handler.unary_stream or handler.unary_unary
+        self._deserialize = handler.request_deserializer
+        self._reject = reject
+
+    def deserialize(self, body: bytes) -> Any:
+        if len(body) > MAX_OPEN_MESSAGE_BYTES:
+            return _TOO_LARGE
+        return self._deserialize(body)
 
     def __call__(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return self._handler(request, context)
+        if request is _TOO_LARGE:
+            error = PayloadTooLarge(
+                "message too large", expected=f"at most {MAX_OPEN_MESSAGE_BYTES} bytes"
+            )
+            self._reject(context, error)
+        return self._handle(request, context)
 
 
 class ApiKeyInterceptor(grpc.ServerInterceptor):
@@ -40,36 +63,46 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         self._observer_queue = observer_queue
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:
-        is_open = details.method in OPEN_METHODS or details.method.startswith(HEALTH)
-        if is_open:
-            return _mark_as_open(continuation(details))
+        method = details.method
+        reject = partial(self._reject, method)
+        if method in OPEN_METHODS or method.startswith(HEALTH):
+            return _limit_messages(continuation(details), reject)
         authorization = _join_values(details.invocation_metadata, "authorization")
         api_key = _join_values(details.invocation_metadata, "x-api-key")
         try:
             self._keys.check(authorization, api_key)
         except Unauthenticated as error:
-            return self._reject(details.method, error)
+            return _make_rejecting_handler(reject, error)
         return continuation(details)
 
-    def _reject(self, path: str, error: Unauthenticated) -> grpc.RpcMethodHandler:
-        """Return a handler that aborts the call.
-
-        It is a stream handler, because those do not wait for a message.
-        """
+    def _reject(self, path: str, context: grpc.ServicerContext, error: InferenceError) -> NoReturn:
+        """Abort a call, and record it for the observers."""
         service, _, name = path.lstrip("/").partition("/")
         is_known = service == SERVICE_NAME and name in OPERATIONS
         method = name if is_known else "unknown"  # other names are text of the client
-        status = Status(STATUS[Unauthenticated], str(error), str(error))
-
-        def reject(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
-            call = GrpcCall(method, context)
-            call.outcome.fail(Unauthenticated, status.log_text)
-            record_and_abort(call, context, status=status, observer_queue=self._observer_queue)
-
-        return grpc.stream_stream_rpc_method_handler(reject)
+        status = Status(status_of(error, STATUS), str(error), error.log_text())
+        call = GrpcCall(method, context)
+        call.outcome.fail(type(error), status.log_text)
+        record_and_abort(call, context, status=status, observer_queue=self._observer_queue)
 
 
-def _mark_as_open(handler: grpc.RpcMethodHandler | None) -> grpc.RpcMethodHandler | None:
+def _make_rejecting_handler(
+    reject: Callable[..., NoReturn], error: InferenceError
+) -> grpc.RpcMethodHandler:
+    """Return a handler that aborts the call.
+
+    It is a stream handler, because those do not wait for a message.
+    """
+
+    def handle(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
+        reject(context, error)
+
+    return grpc.stream_stream_rpc_method_handler(handle)
+
+
+def _limit_messages(
+    handler: grpc.RpcMethodHandler | None, reject: Callable[..., NoReturn]
+) -> grpc.RpcMethodHandler | None:
     """Return the handler of a method as an OpenHandler, or None if the method is unknown.
 
     Watch of the health service responds with a stream.
@@ -79,9 +112,10 @@ def _mark_as_open(handler: grpc.RpcMethodHandler | None) -> grpc.RpcMethodHandle
     make_handler = grpc.unary_unary_rpc_method_handler
     if handler.response_streaming:
         make_handler = grpc.unary_stream_rpc_method_handler
+    open_handler = OpenHandler(handler, reject)
     return make_handler(
-        OpenHandler(handler.unary_stream or handler.unary_unary),
-        request_deserializer=handler.request_deserializer,
+        open_handler,
+        request_deserializer=open_handler.deserialize,
         response_serializer=handler.response_serializer,
     )
 

@@ -49,7 +49,7 @@ from grpc_service.messages import (
     ModelInferResponse,
     field_number,
 )
-from grpc_service.wire import encode_field, extract_large_field
+from grpc_service.wire import check_fields, encode_field, extract_large_field
 
 # Takes the number of bytes of raw contents in a message, and that of the rest.
 CountBytes = Callable[[int, int], None]
@@ -89,6 +89,7 @@ _PACKED_NUMBERS = {
 # Fields of InferTensorContents that several datatypes share. Their elements have 32 bits.
 _SHARED_DTYPES = {"int_contents": np.dtype("<i4"), "uint_contents": np.dtype("<u4")}
 
+_MAX_TEXTS_PER_PART = 2**14
 # For at most this number of elements, NumPy converts a list faster than protobuf's array.
 _MAX_LIST_LENGTH = 32
 
@@ -103,10 +104,12 @@ def parse_request(
 
     Raw contents of a large body are views of it, unless `without_copies` is False. Before protobuf
     parses the rest, pass the sizes of both to `count_bytes`. Raise DecodeError if the body is
-    malformed, and InvalidInput if it has too many fields.
+    malformed, and InvalidInput if it has too many fields or a group.
     """
     raw_contents: Sequence[Buffer] = ()
-    if without_copies:
+    if not without_copies:
+        check_fields(body)
+    else:
         body, raw_contents = extract_large_field(body, _REQUEST_FIELDS.raw_contents)
     count_bytes(sum(map(len, raw_contents)), len(body))
     message = ModelInferRequest.FromString(body)
@@ -333,6 +336,12 @@ def _to_contents(array: np.ndarray, datatype: Datatype) -> Sequence[Buffer]:
         elements = as_bytes(elements)
         if None in elements:
             raise NoBinaryForm
+        # A parser merges the parts. protobuf needs less memory for the texts of one part.
+        parts = []
+        for start in range(0, len(elements), _MAX_TEXTS_PER_PART):
+            texts = elements[start : start + _MAX_TEXTS_PER_PART]
+            parts.append(InferTensorContents(bytes_contents=texts).SerializeToString())
+        return parts
     return (InferTensorContents(**{field_name: elements}).SerializeToString(),)
 
 

@@ -26,6 +26,7 @@ from app.protocol import errors
 from grpc_service import messages
 from grpc_service.grpc_call import OPERATIONS, RETRY_AFTER, GrpcCall
 from grpc_service.servicer import InferenceServicer
+from grpc_service.wire import check_fields
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -226,6 +227,7 @@ def _to_bytes_method(servicer: InferenceServicer, method: Any) -> BytesMethod:
     request_class = messages.message(method.input_type.name)
 
     def run(body: bytes, call: GrpcCall) -> bytes:
+        check_fields(body)
         response: bytes = respond(request_class.FromString(body)).SerializeToString()
         return response
 

@@ -27,26 +27,32 @@ a field can be cut out of a message or appended to it, without a parser that kno
   all parts of the message.
 
 protobuf decides what is malformed: nothing is extracted from a message that this module cannot
-read. The specification is https://protobuf.dev/programming-guides/encoding.
+read. Wire types 3 and 4, the start and the end of a group, are rejected. The specification is https://protobuf.dev/programming-guides/encoding.
 """
 
+from contextlib import suppress
 from functools import lru_cache
 
 from app.protocol.binary_tensors import Buffer
+from app.protocol.envelope import MAX_TENSORS
 from app.protocol.errors import InvalidInput
 
-# In bytes. For smaller messages, protobuf is faster.
-MIN_EXTRACTION_SIZE = 2**15
+# In bytes. Smaller messages are not scanned: protobuf is faster, and they need little memory.
+MIN_SCANNED_SIZE = 2**15
 # More than a request with MAX_TENSORS needs. When protobuf parses a field of two bytes, the result
 # takes far more memory.
 MAX_FIELDS = 2**18
 
-# Wire types. Types 3 and 4 are obsolete.
+# Wire types.
 _VARINT = 0
 _FIXED_64 = 1
 _LENGTH_DELIMITED = 2
+_START_GROUP = 3
+_END_GROUP = 4
 _FIXED_32 = 5
 _WIRE_TYPE_BITS = 0b111
+# The number of no field of a message.
+_NO_FIELD = 0
 
 # The longest varints that protobuf accepts.
 _MAX_TAG_BYTES = 5
@@ -58,17 +64,35 @@ class _MalformedMessage(Exception):
     """The bytes are not a sequence of fields with the wire types above."""
 
 
+class _TooManyValues(Exception):
+    """The bytes field to extract has more values than a valid message."""
+
+
+def check_fields(body: bytes) -> None:
+    """Raise InvalidInput if a large message has more than MAX_FIELDS fields, or a group.
+
+    Fields of fields do not count, because protobuf needs less memory for them.
+    """
+    if len(body) < MIN_SCANNED_SIZE:
+        return
+    with suppress(_MalformedMessage):
+        _split_fields(body, _NO_FIELD)
+
+
 def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryview]]:
     """Return the message without the bytes field `number`, and its values as views of `body`.
 
     Return `body` unchanged if it is small, malformed or without the field. Raise InvalidInput if it
-    has more than MAX_FIELDS fields.
+    has more than MAX_FIELDS fields, or a group.
     """
-    if len(body) < MIN_EXTRACTION_SIZE:
+    if len(body) < MIN_SCANNED_SIZE:
         return body, []
     try:
         other_fields, values = _split_fields(body, number)
     except _MalformedMessage:
+        return body, []
+    except _TooManyValues:  # protobuf needs less memory for them than their views
+        check_fields(body)
         return body, []
     if not values:
         return body, []
@@ -76,27 +100,38 @@ def extract_large_field(body: bytes, number: int) -> tuple[bytes, list[memoryvie
 
 
 def _split_fields(body: bytes, number: int) -> tuple[list[memoryview], list[memoryview]]:
-    """Return the other fields with their tags, and the values of the bytes field `number`."""
+    """Return the other fields with their tags, and the values of the bytes field `number`.
+
+    Adjacent other fields are one view.
+    """
     extracted_tag = _tag(number)
     view = memoryview(body)
     other_fields = []
     values = []
 
+    fields = 0
     position = 0
+    other_fields_start = 0
     while position < len(body):
         field_start = position
         tag, position = _read_varint(body, position, max_bytes=_MAX_TAG_BYTES)
         value_start, position = _find_value(body, position, wire_type=tag & _WIRE_TYPE_BITS)
         if tag == extracted_tag:
             values.append(view[value_start:position])
-        else:
-            other_fields.append(view[field_start:position])
+            if other_fields_start < field_start:
+                other_fields.append(view[other_fields_start:field_start])
+            other_fields_start = position
 
-        if len(other_fields) + len(values) > MAX_FIELDS:
+            if len(values) > MAX_TENSORS:
+                raise _TooManyValues
+
+        fields += 1
+        if fields > MAX_FIELDS:
             raise InvalidInput("too many fields in the message", expected=f"at most {MAX_FIELDS}")
 
     if position > len(body):
         raise _MalformedMessage("the last field is incomplete")
+    other_fields.append(view[other_fields_start:])
     return other_fields, values
 
 
@@ -115,6 +150,9 @@ def _find_value(body: bytes, position: int, wire_type: int) -> tuple[int, int]:
         return position, position + 8
     if wire_type == _FIXED_32:
         return position, position + 4
+    if wire_type in (_START_GROUP, _END_GROUP):
+        # Groups are obsolete, and the protocol has none. Their fields would have to be counted.
+        raise InvalidInput("groups in the message", expected="no groups")
     raise _MalformedMessage(f"wire type {wire_type}")
 
 

@@ -97,8 +97,9 @@ class PandasJsonCodec(TextCodec):
         values = []
         try:
             for text in texts:
-                value = json.loads(text, parse_constant=_finite_float, parse_float=_finite_float)
-                values.append(value)
+                if text is None:
+                    raise TypeError("null is not text")
+                values.append(_json_decoder.decode(text))
             for value, text in zip(values, texts, strict=True):
                 if r"\u" in text:
                     _check_unicode(value)
@@ -115,6 +116,10 @@ def _finite_float(text: str) -> float:
     if not np.isfinite(number):
         raise ValueError(f"{text} is not a finite number")
     return number
+
+
+# json.loads() would create a decoder for each element.
+_json_decoder = json.JSONDecoder(parse_constant=_finite_float, parse_float=_finite_float)
 
 
 def _check_unicode(value: Any) -> None:

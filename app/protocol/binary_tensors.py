@@ -29,6 +29,8 @@ Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
 # Arrays below this size in bytes are copied, which is faster than making a view.
 _MIN_VIEW_BYTES = 2**12
+# Elements that are joined at a time. Each needs 80 bytes until they are joined.
+_MAX_JOINED_ELEMENTS = 2**14
 
 
 def from_bytes(data: Buffer, datatype: Datatype, shape: Sequence[int]) -> np.ndarray:
@@ -77,7 +79,8 @@ def to_bytes(array: np.ndarray, datatype: Datatype) -> Buffer:
     if datatype.is_text:
         return _join_elements(as_bytes(array.ravel().tolist()))
     if datatype.is_bf16:
-        array = (np.ascontiguousarray(array).view("<u4") >> 16).astype("<u2")
+        halves = np.ascontiguousarray(array).reshape(-1).view("<u2")
+        array = halves[1::2]  # the upper ones
     if array.nbytes < _MIN_VIEW_BYTES:
         return array.tobytes()
     return np.ascontiguousarray(array).reshape(-1).view("u1").data
@@ -88,15 +91,24 @@ def _join_elements(elements: list[Any]) -> bytes:
 
     Raise NoBinaryForm or InvalidInput if one is not bytes.
     """
-    # Slices avoid a loop in Python: lengths have even indexes, elements odd ones.
-    parts: list[Any] = [b""] * (2 * len(elements))
     try:
-        parts[::2] = map(_LENGTH.pack, map(len, elements))
-        parts[1::2] = elements
+        if len(elements) <= _MAX_JOINED_ELEMENTS:
+            return _join_with_lengths(elements)
+        parts = []
+        for start in range(0, len(elements), _MAX_JOINED_ELEMENTS):
+            parts.append(_join_with_lengths(elements[start : start + _MAX_JOINED_ELEMENTS]))
         return b"".join(parts)
     except TypeError:
         text_array(object_array(elements))  # raises InvalidInput for elements of other types
         raise NoBinaryForm from None
+
+
+def _join_with_lengths(elements: list[Any]) -> bytes:
+    # Slices avoid a loop in Python: lengths have even indexes, elements odd ones.
+    parts: list[Any] = [b""] * (2 * len(elements))
+    parts[::2] = map(_LENGTH.pack, map(len, elements))
+    parts[1::2] = elements
+    return b"".join(parts)
 
 
 def _split_elements(data: Buffer) -> list[bytes]:

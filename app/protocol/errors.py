@@ -31,6 +31,8 @@ Status = TypeVar("Status")
 # Maximum length of a message for the client. gRPC sends it as a percent-encoded header, and clients
 # reject headers over 8 KiB.
 MAX_TEXT = 500
+# Maximum length of a value in a message, unless it is text.
+MAX_VALUE_TEXT = 60
 NOTHING = object()  # default of `got`, because None is a valid value
 # A lowercase word of English at the start of a message, not a name such as predict().
 _FIRST_WORD = re.compile(r"[a-z]+([\[ :,.]|$)")
@@ -74,7 +76,7 @@ class InferenceError(Exception):
         # The text of the client's value, or None without one.
         self.got: str | None = None
         if isinstance(got, str):
-            self.got = got or '""'
+            self.got = got[:MAX_TEXT] or '""'
         elif got is not NOTHING:
             self.got = format_value(got)
         # From the outermost part of the request to the innermost.
@@ -123,7 +125,7 @@ class InferenceError(Exception):
         """
         client_text = kind
         if name is not None:
-            client_text = f'{kind} "{name}"'
+            client_text = f'{kind} "{name[:MAX_TEXT]}"'
         log_text = client_text if is_declared else kind
 
         # copy.copy() would call __init__() of subclasses in predict.py with unknown parameters.
@@ -203,14 +205,55 @@ def to_sentence(text: str) -> str:
 def format_value(value: object) -> str:
     """Return a string in double quotes, and another value as JSON.
 
-    If JSON cannot represent it, return its repr().
+    If JSON cannot represent it, return its repr(). A long value is truncated before it is
+    formatted, because a client's value can have millions of elements.
     """
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{value[:MAX_TEXT]}"'
+    excerpt = _Excerpt(MAX_VALUE_TEXT).of(value)
     try:
-        return shorten(json.dumps(value, ensure_ascii=False))
+        return shorten(json.dumps(excerpt, ensure_ascii=False))
     except (TypeError, ValueError):
-        return shorten(repr(value))
+        return shorten(repr(excerpt))
+
+
+class _Excerpt:
+    """Copies the beginning of a value: a limited number of elements, and of characters in each.
+
+    Each element is at least one character of the formatted value. With as many elements as the
+    value may have characters, the truncated text is that of the whole value.
+    """
+
+    def __init__(self, max_elements: int):
+        self._max_characters = max_elements
+        self._remaining_elements = max_elements
+
+    def of(self, value: Any) -> Any:
+        self._remaining_elements -= 1
+        if isinstance(value, str | bytes):
+            return value[: self._max_characters]
+        # Objects of other classes, such as those of predict(), have a repr() of their own.
+        if type(value) is list:
+            return self._of_elements(value)
+        if type(value) is dict:
+            return self._of_members(value)
+        return value
+
+    def _of_elements(self, elements: list[Any]) -> list[Any]:
+        excerpt = []
+        for element in elements:
+            if self._remaining_elements <= 0:
+                break
+            excerpt.append(self.of(element))
+        return excerpt
+
+    def _of_members(self, members: dict[Any, Any]) -> dict[Any, Any]:
+        excerpt = {}
+        for name, member in members.items():
+            if self._remaining_elements <= 0:
+                break
+            excerpt[self.of(name)] = self.of(member)
+        return excerpt
 
 
 def join_names(words: Iterable[Any]) -> str:
@@ -218,7 +261,7 @@ def join_names(words: Iterable[Any]) -> str:
     return ", ".join(map(format_value, words)) or "none"
 
 
-def shorten(text: str, limit: int = 60) -> str:
+def shorten(text: str, limit: int = MAX_VALUE_TEXT) -> str:
     """Truncate `text` to `limit` characters."""
     if len(text) <= limit:
         return text

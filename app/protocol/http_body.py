@@ -18,6 +18,7 @@ from app.protocol.datatypes import DATATYPES
 from app.protocol.envelope import JsonObject, Parameters
 from app.protocol.errors import InvalidInput
 from app.protocol.json_parser import read_json
+from app.protocol.json_rows import flatten_rows
 from app.protocol.json_tensors import from_json, to_json
 from app.protocol.messages import Binary, HttpMessage
 from app.protocol.tensors import Tensor
@@ -61,7 +62,7 @@ def read_http(body: bytes | str, headers: Mapping[str, str]) -> tuple[Any, Buffe
             header_length = read_header_length(value, len(body))
             break
     json, blobs = split_body(body, header_length)
-    return read_json(json), blobs
+    return read_json(flatten_rows(json)), blobs
 
 
 def write_tensors(

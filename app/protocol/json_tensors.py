@@ -102,12 +102,11 @@ def _first_of_types(elements: list[Any], types: set[type]) -> tuple[int, Any]:
 
 
 def _to_booleans(elements: list[Any], types: set[type], datatype: Datatype) -> np.ndarray:
-    if int in types:
-        invalid_values = set(elements) - {0, 1}
-        if invalid_values:
-            raise InvalidInput(
-                subject="data", expected="true, false, 1 or 0 for BOOL", got=min(invalid_values)
-            )
+    if int in types and elements and (min(elements) < 0 or max(elements) > 1):
+        invalid_value = min(element for element in elements if element not in (0, 1))
+        raise InvalidInput(
+            subject="data", expected="true, false, 1 or 0 for BOOL", got=invalid_value
+        )
     return np.array(elements, bool)
 
 
@@ -126,8 +125,8 @@ def _to_integers(elements: Any, types: set[type], datatype: Datatype) -> np.ndar
         return np.array(elements, datatype.dtype)
     except OverflowError:
         limits = np.iinfo(datatype.dtype)
-        outside = [number for number in elements if not limits.min <= number <= limits.max]
-        raise out_of_range(datatype, outside[0]) from None
+        outside = (number for number in elements if not limits.min <= number <= limits.max)
+        raise out_of_range(datatype, next(outside)) from None
 
 
 def _is_exact_integer(number: float) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from app.protocol.binary_tensors import from_bytes
+from app.protocol.binary_tensors import Buffer, from_bytes
 from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
 from app.protocol.errors import InvalidInput, join_names
 from app.protocol.http_body import HEADER_LENGTH, split_body
 from app.protocol.http_message import make_request
 from app.protocol.json_parser import read_json, read_numbers
+from app.protocol.json_rows import flatten_rows
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 from app.protocol.tensors import RequestInput
@@ -101,13 +102,29 @@ def read_request(
     Raise InvalidInput if the body is invalid.
     """
     json, blobs = split_body(body, header_length)
+    json = flatten_rows(json)
     if simdjson:
-        payload = read_numbers(json)
-        if payload is not None:
-            # If an array of numbers is invalid, the elements from read_json() give the exact error.
-            with suppress(InvalidInput):
-                return make_request(validate(payload), blobs)
+        request = _read_numeric_request(json, blobs, validate)
+        if request is not None:
+            return request
     return make_request(validate(read_json(json)), blobs)
+
+
+def _read_numeric_request(
+    json: bytes, blobs: Buffer, validate: Validate
+) -> InferenceRequest | None:
+    """Return a request with large lists of numbers, or None for another or an invalid request.
+
+    In a function of its own, so that the memory of a rejected request is free before read_json()
+    parses it again.
+    """
+    payload = read_numbers(json)
+    if payload is None:
+        return None
+    try:
+        return make_request(validate(payload), blobs)
+    except InvalidInput:  # the elements from read_json() give the exact error
+        return None
 
 
 def read_raw(body: bytes, metadata: ModelMetadata) -> InferenceRequest:

@@ -19,7 +19,7 @@ from tests.kit.processes import Running
 SECRET = "correct-horse"
 NUMBER = 8675309
 KEY = "0123456789abcdef-valid"
-LIMIT = 2**20
+LIMIT = 2**21
 MODEL = "/v2/models/test"
 INFER = f"{MODEL}/infer"
 SECONDS = 60
@@ -211,6 +211,8 @@ BODIES: dict[str, Any] = {
     "NaN": b'{"%s": NaN}' % SECRET.encode(),
     "not UTF-8": b'{"%s": "\xff"}' % SECRET.encode(),
     "deep JSON": nested_json(100),
+    "many lists": b'{"%s": [%s]}' % (SECRET.encode(), b",".join([b"[]"] * 530_000)),
+    "many objects": {SECRET: [{}] * 270_000},
     "not an object": [SECRET],
     "no inputs": {SECRET: SECRET},
     "null inputs": {"inputs": None, SECRET: SECRET},
@@ -316,6 +318,7 @@ MESSAGES: dict[str, Any] = {
     "malformed": SECRET.encode(),
     "too many inputs": b"\x0a\x04test" + b"\x2a\x00" * 70_000,
     "too many fields": b"\x0a\x04test" + b"\x3a\x00" * 300_000,
+    "groups": b"\x0a\x04test" + b"\x7b\x7c" * 20_000,
     "raw entries": message(MUST_RPC, raws=[SECRET.encode()] * 2),
     "raw and contents": message(MUST_RPC, raws=[SECRET.encode()]),
     "no contents": message(("half", "FP16", [1], {"fp32_contents": [NUMBER]})),
@@ -341,6 +344,7 @@ GRPC = [
     rpc("repeated key", "UNAUTHENTICATED", message(MUST_RPC), metadata=REPEATED_KEY),
     rpc("wrong key of an unknown call", "UNAUTHENTICATED", b"", SECRET, metadata=WRONG_KEY),
     rpc("malformed name", "INVALID_ARGUMENT", b"\x0a\x0e\xff" + SECRET.encode(), "ModelReady"),
+    rpc("large message without a key", "RESOURCE_EXHAUSTED", SECRET.encode() * 500, "ModelReady"),
     rpc("over the limit", "RESOURCE_EXHAUSTED", SECRET.encode() * (LIMIT // 10)),
     rpc("an infinite value is valid", "OK", action_message("infinity")),
     rpc("predict(): wrong kind", "INTERNAL", action_message("wrong kind")),

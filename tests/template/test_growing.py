@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import grpc
 import yaml
 
 from app.config.settings import Settings
+from dev.benchmarks import factors
 from oip_conformance.wires import Grpc
 from tests.kit.processes import gunicorn
 
@@ -36,6 +38,23 @@ def test_page_quotes_benchmarks() -> None:
     assert len(rows) == 9
     for figure, file in rows:
         assert f" {figure} " in (ROOT / file).read_text().replace("|", " "), (figure, file)
+
+
+def test_page_quotes_factors() -> None:
+    """The factors for any request are those that the measurement checks, and its results are below them."""
+    labels = {
+        "Binary tensors over REST": factors.BINARY,
+        "JSON": factors.JSON,
+        "gRPC's raw contents": factors.RAW,
+        "gRPC's typed contents": factors.TYPED,
+    }
+    for label, kind in labels.items():
+        (factor,) = re.findall(rf"^\| {label} \|.*\| (\d+) \|$", PAGE, re.MULTILINE)
+        assert int(factor) == factors.MAX_FACTORS[kind]
+
+    results = json.loads((ROOT / "dev/benchmarks/results/factors.json").read_text())
+    for row in results["requests"]:
+        assert row["factor"] <= factors.MAX_FACTORS[row["kind"]], row
 
 
 def test_channel_example_works() -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from flask import Flask
@@ -27,6 +28,16 @@ def echo() -> Flask:
         return x
 
     return create("echo", [-1], [-1], predict)
+
+
+def echo_of(datatype: str) -> Flask:
+    """Return an echo of a datatype. Requests can choose another content type than its own."""
+
+    def predict(model: None, x: Any) -> Any:
+        return x
+
+    content_type = "str" if datatype == "BYTES" else None
+    return create("echo", [-1], [-1], predict, datatype=datatype, content_type=content_type)
 
 
 def sums() -> Flask:

@@ -131,6 +131,34 @@ def test_limit_of_messages_without_a_key(
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/inference.GRPCInferenceService/ServerLive",
+        "/inference.GRPCInferenceService/ModelReady",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+    ],
+)
+def test_limit_of_bytes_without_a_key(client_without_key: Client, path: str) -> None:
+    """A message for a method that needs no key can have at most 4 KiB, also after decompression."""
+    # A text of an unknown field, which all methods ignore.
+    valid_body = b"\xfa\x01\xfc\x1f" + bytes(2**12 - 4)
+    with client_without_key.channel() as channel:
+        invoke = channel.unary_stream(path)
+        for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
+            responses = invoke(valid_body + b"\0", timeout=180, compression=compression)
+            assert responses.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert responses.details() == "Message too large. Expected at most 4096 bytes."
+
+        responses = invoke(valid_body, timeout=180)
+        if path.endswith("ModelReady"):
+            assert responses.code() == grpc.StatusCode.NOT_FOUND
+        else:
+            assert next(responses)
+        responses.cancel()
+
+
 def test_watch_without_a_message_needs_no_thread(
     client_without_key: Client, stack: ExitStack
 ) -> None:

@@ -104,6 +104,13 @@ def test_limits_fields_of_message(service, empty: bytes) -> None:
     assert code_of(service.grpc.call, "ModelInfer", body) == expected
 
 
+@pytest.mark.parametrize("method", ["ServerLive", "ModelMetadata", "ModelInfer"])
+def test_rejects_groups(service, method: str) -> None:
+    """R20: a large message with groups is rejected by all methods."""
+    expected = ("INVALID_ARGUMENT", "Groups in the message. Expected no groups.")
+    assert code_of(service.grpc.call, method, b"\x7b\x7c" * 20_000) == expected
+
+
 def test_rejects_call_without_message(service) -> None:
     """A call that ends without a request message is rejected, and the next call succeeds."""
     path = "/inference.GRPCInferenceService/ModelReady"
