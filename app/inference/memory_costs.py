@@ -11,19 +11,22 @@ The memory depends less on the size of a body than on the number of values in it
 JSON, they count characters instead, because that needs no parser: numbers are separated by commas,
 texts have two quotes, and lists have a bracket. Such characters inside texts are counted, too.
 
-`python -m dev.tools.memory_factors` measures what requests need.
+`python -m dev.benchmarks.factors` measures what requests need.
 """
 
 from collections.abc import Iterable
 
 import numpy as np
 
+from app.codecs import PandasJsonCodec
 from app.protocol.messages import Binary
 from app.protocol.tensors import ResponseOutput, Tensor
 
-# JSON: of each byte, comma, pair of quotes and bracket.
-_JSON_BYTE = 4
-_COMMA = 24
+# JSON: of each byte, comma, pair of quotes and bracket. A character that is not ASCII can have four
+# bytes in Python, and makes all others of its text as large.
+_JSON_BYTE = 6
+_UNICODE_JSON_BYTE = 12
+_COMMA = 64
 _TEXT_IN_JSON = 150
 _BRACKET = 100
 
@@ -38,7 +41,9 @@ _TYPED_BYTE = 30
 
 # Decoded tensors. Codecs such as `pd` and `str` make a second value of each.
 _TENSOR_BYTE = 2
-_TEXT = 200
+_TEXT = 140
+# Each text of `pd_json` is JSON, which can contain many lists.
+_PD_JSON_BYTE = 28
 
 # Outputs: the response is a copy. In JSON, each number is an object and a text.
 _OUTPUT_BYTE = 2
@@ -47,10 +52,11 @@ _NUMBER_IN_JSON = 32
 
 def json_cost(text: bytes) -> int:
     """Return the memory for decoding JSON."""
+    byte_cost = _JSON_BYTE if text.isascii() else _UNICODE_JSON_BYTE
     texts = text.count(b'"') // 2
     brackets = text.count(b"[") + text.count(b"{")
     return (
-        _JSON_BYTE * len(text)
+        byte_cost * len(text)
         + _COMMA * text.count(b",")
         + _TEXT_IN_JSON * texts
         + _BRACKET * brackets
@@ -76,9 +82,12 @@ def inputs_cost(tensors: Iterable[Tensor]) -> int:
     """Return the memory of decoded inputs, and of the values that predict() gets."""
     cost = 0
     for tensor in tensors:
-        cost += _TENSOR_BYTE * _size(tensor.data)
+        size = _size(tensor.data)
+        cost += _TENSOR_BYTE * size
         if tensor.data.dtype == object:
             cost += _TEXT * tensor.data.size
+        if tensor.parameters.get("content_type") == PandasJsonCodec.ContentType:
+            cost += _PD_JSON_BYTE * size
     return cost
 
 
