@@ -1,0 +1,41 @@
+"""The limits that the attacks check. All sizes are in MiB, all times in seconds."""
+
+from __future__ import annotations
+
+# Memory of the worker above its idle memory, for everything that a client without a key does.
+WITHOUT_KEY_MIB = 128
+
+# The factors of docs/growing.md: memory that a request needs, as a multiple of its decompressed
+# body. Update them together with that page.
+FACTORS = {
+    "binary tensors": 2,
+    "raw contents": 4,
+    "numbers in JSON": 4,
+    "one digit per number in JSON": 12,
+    "small integers in typed contents": 27,
+    "short texts": 45,
+}
+# A request that the service rejects needs at most as much as the largest valid one.
+FACTOR_OF_INVALID = max(FACTORS.values())
+# Buffers that do not depend on the size of a request.
+SLACK_MIB = 16
+
+# The worker is killed at this memory.
+MAX_WORKER_MIB = 2048
+# The worker may keep this above its idle memory: 64 MiB of free memory that malloc keeps
+# (configure_malloc() in app/config/resources.py), and fragments.
+KEPT_MIB = 96
+MAX_LOG_MIB = 4
+
+# An attack ends after this time, whatever its state.
+MAX_ATTACK_SECONDS = 60
+# The memory is reported at this time after an attack.
+LATER_SECONDS = 10
+GIVE_BACK_SECONDS = 30
+
+GOOD_P99_SECONDS = 1
+# Share of the requests of good clients that may fail.
+MAX_FAILED_SHARE = 0.01
+# The timeouts of the probes in deploy/helm/values.yaml.
+READINESS_SECONDS = 3
+LIVENESS_SECONDS = 5
