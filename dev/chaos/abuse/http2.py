@@ -217,7 +217,7 @@ class Caller(Peer):
         parts = [replies]
         size = len(self.output) + len(replies)
         while self._has_settings and size < MAX_OUTPUT_BYTES:
-            part = self._next_data() or self._next_call()
+            part = self._next_call() or self._next_data()
             if not part:
                 break
             parts.append(part)

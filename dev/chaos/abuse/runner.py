@@ -133,7 +133,7 @@ def measure(attack: Attack, target: Target, worker: int, measures: Measures) -> 
     log_bytes = output.stat().st_size
     cpu_seconds = cpu_time(worker)
     target.start()
-    with MemoryWatch(worker, MAX_WORKER_MIB * MIB) as watch:
+    with MemoryWatch(worker, MAX_WORKER_MIB * MIB, target.stop) as watch:
         attack.run(target)
 
     measures.seconds = time.monotonic() - target.started_at

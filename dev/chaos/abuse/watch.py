@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
-from dev.chaos.service import MIB
 from tests.kit.processes import resident
 
 POLL_SECONDS = 0.05
@@ -16,6 +16,8 @@ POLL_SECONDS = 0.05
 class MemoryWatch:
     """Records the peak memory of a process, in a thread of its own. A context manager.
 
+    `on_kill` is called in this thread after the process was killed.
+
     A limit of the system would not fit: RLIMIT_AS also counts memory that is mapped and not used,
     and a cgroup needs rights that a contributor may not have.
 
@@ -23,11 +25,12 @@ class MemoryWatch:
     was_killed: whether the process exceeded `max_bytes`, so that it was killed
     """
 
-    def __init__(self, pid: int, max_bytes: float):
+    def __init__(self, pid: int, max_bytes: float, on_kill: Callable[[], None] = lambda: None):
         self.peak = resident(pid)
         self.was_killed = False
         self._pid = pid
         self._max_bytes = max_bytes
+        self._on_kill = on_kill
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -48,8 +51,5 @@ class MemoryWatch:
             if memory > self._max_bytes:
                 self.was_killed = True
                 os.kill(self._pid, signal.SIGKILL)
+                self._on_kill()
                 return
-
-
-def mib(size: float) -> float:
-    return size / MIB

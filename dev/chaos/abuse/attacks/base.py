@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dev.chaos.abuse.limits import MAX_ATTACK_SECONDS, WITHOUT_KEY_MIB
-from dev.chaos.abuse.swarm import Counts
+from dev.chaos.abuse.swarm import Swarm
 from tests.kit.processes import Running
 
 KEY = "key-of-the-good-clients"
@@ -36,10 +36,22 @@ class Target:
     seconds: float
     figures: dict[str, Any] = field(default_factory=dict)
     started_at: float = 0
+    is_stopped: bool = False
 
     def start(self) -> None:
         """Start the time of the attack."""
         self.started_at = time.monotonic()
+
+    def stop(self) -> None:
+        """End the attack, because the worker was killed. Any thread can call this method."""
+        self.is_stopped = True
+
+    def run(self, swarm: Swarm) -> None:
+        """Let the swarm attack until the attack is over, and report what it has done."""
+        swarm.run(self.end, lambda: self.is_stopped)
+        self.figures["connections"] = f"{swarm.counts.opened:,}"
+        self.figures["closed by the service"] = f"{swarm.counts.closed_by_service:,}"
+        self.figures["sent, KiB"] = f"{swarm.counts.bytes_sent / 1024:,.0f}"
 
     @property
     def end(self) -> float:
@@ -47,18 +59,13 @@ class Target:
         return self.started_at + min(self.seconds, MAX_ATTACK_SECONDS)
 
     @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self.end
-
-    @property
     def last_end(self) -> float:
         """The time at which an attack ends that still waits for the service."""
         return self.started_at + MAX_ATTACK_SECONDS
 
-    def add_counts(self, counts: Counts) -> None:
-        self.figures["connections"] = f"{counts.opened:,}"
-        self.figures["closed by the service"] = f"{counts.closed_by_service:,}"
-        self.figures["sent, KiB"] = f"{counts.bytes_sent / 1024:,.0f}"
+    @property
+    def must_end(self) -> bool:
+        return self.is_stopped or time.monotonic() >= self.last_end
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from dev.chaos.abuse.http2 import (
     settings,
 )
 from dev.chaos.abuse.swarm import Peer, Swarm
+from grpc_service.pool import MAX_OPEN_MESSAGES
 from oip_conformance.frames import PREFACE, Frame
 
 CALLS = 50_000
@@ -42,9 +43,9 @@ CHECK = HEALTH + "Check"
 WATCH = HEALTH + "Watch"
 
 
-def call(target: Target, *plans: CallPlan) -> None:
-    """Make CALLS calls as these plans, which the connections take in turn, and keep them open."""
-    budget = Budget(CALLS)
+def call(target: Target, *plans: CallPlan, calls: int = CALLS) -> None:
+    """Make calls as these plans, which the connections take in turn, and keep them open."""
+    budget = Budget(calls)
     next_plan = cycle(plans).__next__
     with Swarm(
         target.service.grpc_port,
@@ -52,9 +53,8 @@ def call(target: Target, *plans: CallPlan) -> None:
         lambda: Caller(next_plan(), budget),
         reconnects=True,
     ) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
-    target.figures["calls"] = f"{CALLS - budget.calls:,}"
+        target.run(swarm)
+    target.figures["calls"] = f"{calls - budget.calls:,}"
     target.figures["calls that ended"] = f"{budget.ended:,}"
 
 
@@ -64,6 +64,13 @@ def incomplete_open_messages(target: Target) -> None:
     data = message(SENT_OF_LARGE_MESSAGE, announced=LARGE_MESSAGE_BYTES)
     paths = [LIVE, MODEL_READY, CHECK, WATCH]
     call(target, *[CallPlan(HeaderBlocks(path), data) for path in paths])
+
+
+@without_key("gRPC: few incomplete messages, methods without a key")
+def few_open_messages(target: Target) -> None:
+    """Send 60 of 63 MiB of as many messages to methods that need no key as the service receives at the same time."""
+    data = message(SENT_OF_LARGE_MESSAGE, announced=LARGE_MESSAGE_BYTES)
+    call(target, CallPlan(HeaderBlocks(LIVE), data), calls=MAX_OPEN_MESSAGES)
 
 
 @without_key("gRPC: incomplete messages, methods with a key")
@@ -158,5 +165,4 @@ def large_metadata(target: Target) -> None:
     with Swarm(
         target.service.grpc_port, METADATA_CONNECTIONS, lambda: Peer(data, is_reading=False)
     ) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
+        target.run(swarm)

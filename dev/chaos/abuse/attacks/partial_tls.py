@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from contextlib import ExitStack
 
 from dev.chaos.abuse.attacks.base import Target, over_tls
@@ -42,8 +41,7 @@ def partial_handshakes(target: Target) -> None:
     """Send the first message of a TLS handshake, and do not react to the response of the service."""
     hello = client_hello()
     with Swarm(target.service.http_port, CONNECTIONS, lambda: Peer(hello)) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
+        target.run(swarm)
 
 
 @over_tls("TLS: incomplete heads of 32 KiB")
@@ -55,7 +53,7 @@ def heads_over_tls(target: Target) -> None:
     context = trusting_context()
     count = 0
     with ExitStack() as stack:
-        while count < CONNECTIONS and time.monotonic() < target.last_end:
+        while count < CONNECTIONS and not target.must_end:
             address = ("127.0.0.1", target.service.http_port)
             sock = stack.enter_context(socket.create_connection(address, CONNECT_SECONDS))
             connection = stack.enter_context(context.wrap_socket(sock))

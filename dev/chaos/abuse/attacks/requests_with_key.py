@@ -66,6 +66,8 @@ class Client:
         self._is_gzip = is_gzip
 
     def send(self) -> Response:
+        if self._target.is_stopped:
+            return Response("not sent", 0)
         timeout = max(0.1, self._target.last_end - time.monotonic())
         start = time.monotonic()
         send = self._send_rest if self._body.content_type else self._send_grpc

@@ -22,6 +22,8 @@ HEAD_BYTES = 32 * 1024 - 64
 FIELD_BYTES = 8000
 WRONG_KEY_FIELD = b"Authorization: Bearer not-the-key-of-a-client"
 SMALL_BUFFER = 4096
+# How often all connections are closed in one attack.
+ROUNDS = 4
 REQUESTS_PER_PACKET = 100
 
 
@@ -32,8 +34,7 @@ def head(*fields: bytes, line: bytes = INFER_LINE) -> bytes:
 def hold(target: Target, request: bytes) -> None:
     """Send the request on all connections, and keep them open without reading."""
     with Swarm(target.service.http_port, CONNECTIONS, lambda: Peer(request)) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
+        target.run(swarm)
 
 
 def repeat(target: Target, request: bytes) -> None:
@@ -41,8 +42,7 @@ def repeat(target: Target, request: bytes) -> None:
     with Swarm(
         target.service.http_port, CONNECTIONS, lambda: Repeater(request), reconnects=True
     ) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
+        target.run(swarm)
 
 
 @without_key("REST: announced bodies")
@@ -70,8 +70,7 @@ def expected_bodies(target: Target) -> None:
                 self.output = memoryview(body)
 
     with Swarm(target.service.http_port, CONNECTIONS, lambda: Obedient(request)) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
+        target.run(swarm)
 
 
 @without_key("REST: announced bodies in memory that was used before")
@@ -83,12 +82,11 @@ def reused_memory(target: Target) -> None:
     next_request = cycle(requests).__next__
 
     with Swarm(target.service.http_port, CONNECTIONS, lambda: Peer(next_request())) as swarm:
-        swarm.run(target.end, lambda: swarm.has_sent_everything)
-        while not target.is_over:
+        for _ in range(ROUNDS):
+            swarm.run(target.end, lambda: swarm.has_sent_everything)
             swarm.close_all_but(1)
             swarm.open_again(CONNECTIONS)
-            swarm.run(target.end, lambda: swarm.has_sent_everything)
-        target.add_counts(swarm.counts)
+        target.run(swarm)
 
 
 @without_key("REST: incomplete heads of 32 KiB")
@@ -148,5 +146,4 @@ def leave_unread(target: Target, request: bytes) -> None:
         reconnects=True,
         receive_buffer=SMALL_BUFFER,
     ) as swarm:
-        swarm.run(target.end)
-        target.add_counts(swarm.counts)
+        target.run(swarm)
