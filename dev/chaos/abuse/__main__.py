@@ -17,7 +17,7 @@ from dev.chaos.report import Outcome, quote, row, write
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(ATTACKS)))
-@click.option("--seconds", default=20.0, help="Duration of an attack without an end of its own.")
+@click.option("--seconds", default=10.0, help="Duration of an attack without an end of its own.")
 @click.option(
     "--output",
     type=Path,

@@ -25,7 +25,8 @@ MAX_WORKER_MIB = 2048
 # The worker may keep this above its idle memory: 64 MiB of free memory that malloc keeps
 # (configure_malloc() in app/config/resources.py), and fragments.
 KEPT_MIB = 96
-MAX_LOG_MIB = 4
+# The log may have a line for each rejected request, and not more.
+MAX_LOG_MIB = 32
 
 # An attack ends after this time, whatever its state.
 MAX_ATTACK_SECONDS = 60

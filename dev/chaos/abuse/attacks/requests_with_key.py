@@ -30,9 +30,10 @@ SMALL_BODY_BYTES = 2**20
 NESTED_DEPTH = 30
 PATH = "/v2/models/test/infer"
 METHOD = f"/{messages.SERVICE_NAME}/ModelInfer"
-# ModelInferRequest in protobuf: an empty element of `inputs`, and the start and the end of an
-# unknown group.
+# ModelInferRequest in protobuf: an empty element of `inputs`, the model, and the start and the end of
+# an unknown group.
 EMPTY_INPUT = b"\x2a\x00"
+MODEL_NAME = b"\x0a\x04test"
 EMPTY_GROUP = b"\x7b\x7c"
 
 
@@ -287,19 +288,19 @@ def typed_texts(target: Target) -> None:
 @with_body("gRPC: empty inputs", FACTOR_OF_INVALID)
 def empty_grpc_inputs(target: Target) -> None:
     """Send a message with as many empty inputs as possible."""
-    send(target, Body(EMPTY_INPUT * (BODY_BYTES // 2), content_type=""))
+    send(target, Body(MODEL_NAME + EMPTY_INPUT * (BODY_BYTES // 2), content_type=""))
 
 
 @with_body("gRPC: empty inputs after a group", FACTOR_OF_INVALID)
 def inputs_after_group(target: Target) -> None:
     """Send a message with an unknown group before as many empty inputs as possible."""
-    send(target, Body(EMPTY_GROUP + EMPTY_INPUT * (BODY_BYTES // 2), content_type=""))
+    send(target, Body(MODEL_NAME + EMPTY_GROUP + EMPTY_INPUT * (BODY_BYTES // 2), content_type=""))
 
 
 @with_body("gRPC: empty groups", FACTOR_OF_INVALID)
 def empty_groups(target: Target) -> None:
     """Send a message with as many unknown groups as possible."""
-    send(target, Body(EMPTY_GROUP * (BODY_BYTES // 2), content_type=""))
+    send(target, Body(MODEL_NAME + EMPTY_GROUP * (BODY_BYTES // 2), content_type=""))
 
 
 @with_key(
