@@ -70,7 +70,7 @@ def test_every_attack_is_described() -> None:
 
 
 def test_rest_attackers_count_connections(service: Running) -> None:
-    """A swarm opens all connections, receives responses on each, and reports those that were closed."""
+    """A swarm opens all connections, receives responses, and counts those that were closed."""
     request = head(line=b"GET /v2/health/live HTTP/1.1")
     invalid_request = b"invalid\r\n\r\n"
     with Swarm(service.http_port, 20, lambda: Repeater(request)) as swarm:
@@ -117,7 +117,7 @@ def test_swarm_closes_and_opens_connections() -> None:
 
 @pytest.mark.parametrize("path", [LIVE, INFER])
 def test_grpc_attackers_complete_calls(service: Running, path: str) -> None:
-    """The service responds to each complete call, also if there are more than a connection can have."""
+    """The service responds to more complete calls than a connection can have at the same time."""
     budget = Budget(2500)
     plan = CallPlan(HeaderBlocks(path, (b"x", b"y" * 300)), message(b""), ends=True)
     with Swarm(service.grpc_port, 1, lambda: Caller(plan, budget)) as swarm:
@@ -128,7 +128,7 @@ def test_grpc_attackers_complete_calls(service: Running, path: str) -> None:
 
 
 def test_grpc_attackers_obey_flow_control(service: Running) -> None:
-    """A message that is larger than the window of a connection arrives, and the connection stays open."""
+    """A message that is larger than the window arrives, and the connection stays open."""
     budget = Budget(2)
     plan = CallPlan(HeaderBlocks(INFER), message(bytes(2**22)), ends=True)
     with Swarm(service.grpc_port, 1, lambda: Caller(plan, budget)) as swarm:

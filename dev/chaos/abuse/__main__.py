@@ -17,11 +17,11 @@ from dev.chaos.report import Outcome, quote, row, write
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=click.Choice(list(ATTACKS)))
-@click.option("--seconds", default=10.0, help="Duration of an attack without an end of its own.")
+@click.option("--seconds", default=10.0, help="Duration of an attack that has no end.")
 @click.option(
     "--output",
     type=Path,
-    help="Directory for results.json and .md. [default: dev/chaos/abuse/results, if all attacks run]",
+    help="Directory for results.json and .md. [default: that of this package, if all attacks run]",
 )
 def main(names: tuple[str, ...], seconds: float, output: Path | None) -> None:
     """Attack a service, and check its memory, its probes and the delays of other clients.

@@ -44,7 +44,7 @@ def settings(initial_window: int = INITIAL_WINDOW) -> bytes:
 
 
 def message(body: bytes, *, announced: int | None = None, is_gzip: bool = False) -> bytes:
-    """Return a gRPC message. `announced` is the length in its prefix, if it is not that of `body`."""
+    """Return a gRPC message. `announced` is the length in its prefix, by default that of `body`."""
     length = len(body) if announced is None else announced
     compression = COMPRESSED if is_gzip else 0
     return struct.pack(">BI", compression, length) + body

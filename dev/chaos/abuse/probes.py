@@ -29,7 +29,7 @@ INTERVAL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """The ports of the service. Over TLS, the probes do not check the certificate, as Kubernetes."""
+    """The ports of the service. Over TLS, the probes accept each certificate, as in Kubernetes."""
 
     http_port: int
     grpc_port: int

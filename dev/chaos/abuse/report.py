@@ -38,7 +38,7 @@ SHORT_HEAD = [
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return two Markdown tables from the rows of results.json: measures, and details of the attacks."""
+    """Return two Markdown tables from the rows of results.json: measures, and details."""
     lines = [HEAD]
     details = [DETAILS_HEAD]
     for row in rows:

@@ -70,7 +70,7 @@ class Flooder(Peer):
 
 @dataclass
 class Counts:
-    """What a swarm has done so far."""
+    """The numbers of connections and bytes of a swarm so far."""
 
     opened: int = 0
     closed_by_service: int = 0

@@ -18,8 +18,8 @@ class MemoryWatch:
 
     `on_kill` is called in this thread after the process was killed.
 
-    A limit of the system would not fit: RLIMIT_AS also counts memory that is mapped and not used,
-    and a cgroup needs rights that a contributor may not have.
+    A limit of the system would not fit. RLIMIT_AS also counts memory that is mapped and not used. A
+    cgroup needs rights that a contributor may not have.
 
     peak: the peak of the resident memory, in bytes
     was_killed: whether the process exceeded `max_bytes`, so that it was killed

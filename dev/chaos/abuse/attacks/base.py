@@ -17,7 +17,7 @@ KEY = "key-of-the-good-clients"
 
 
 class Attacker(Enum):
-    """What the attacker has. The value is the text in the tables."""
+    """The credentials of an attacker, as in the tables."""
 
     NO_KEY = "no key"
     KEY = "a key"
@@ -26,7 +26,7 @@ class Attacker(Enum):
 
 @dataclass
 class Target:
-    """The service, and what an attack reports.
+    """The service, and the figures of an attack.
 
     seconds: how long an attack lasts that has no end of its own
     figures: for the table, filled in by the attack

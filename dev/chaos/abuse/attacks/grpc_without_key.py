@@ -60,7 +60,7 @@ def call(target: Target, *plans: CallPlan, calls: int = CALLS) -> None:
 
 @without_key("gRPC: incomplete messages, methods without a key")
 def incomplete_open_messages(target: Target) -> None:
-    """Announce messages of 63 MiB to methods that need no key, and send as much as the service takes, up to 60 MiB."""
+    """Send parts of messages of 63 MiB to methods that need no key."""
     data = message(SENT_OF_LARGE_MESSAGE, announced=LARGE_MESSAGE_BYTES)
     paths = [LIVE, MODEL_READY, CHECK, WATCH]
     call(target, *[CallPlan(HeaderBlocks(path), data) for path in paths])
@@ -68,14 +68,14 @@ def incomplete_open_messages(target: Target) -> None:
 
 @without_key("gRPC: few incomplete messages, methods without a key")
 def few_open_messages(target: Target) -> None:
-    """Send 60 of 63 MiB of as many messages to methods that need no key as the service receives at the same time."""
+    """Send 60 of 63 MiB of the few messages that methods without a key receive at the same time."""
     data = message(SENT_OF_LARGE_MESSAGE, announced=LARGE_MESSAGE_BYTES)
     call(target, CallPlan(HeaderBlocks(LIVE), data), calls=MAX_OPEN_MESSAGES)
 
 
 @without_key("gRPC: incomplete messages, methods with a key")
 def incomplete_protected_messages(target: Target) -> None:
-    """Announce messages of 63 MiB to ModelInfer without a key, and send as much as the service takes."""
+    """Send parts of messages of 63 MiB to ModelInfer without a key."""
     data = message(SENT_OF_LARGE_MESSAGE, announced=LARGE_MESSAGE_BYTES)
     call(target, CallPlan(HeaderBlocks(INFER), data))
 
@@ -123,7 +123,7 @@ def gzip_messages(target: Target) -> None:
 
 @without_key("gRPC: invalid metadata")
 def invalid_metadata(target: Target) -> None:
-    """Send header fields that are not UTF-8, which grpcio would log with their value and a traceback."""
+    """Send header fields that are not UTF-8, each of which grpcio would log with a traceback."""
     fields = [(b"x", INVALID_UTF_8), (b"authorization", b"Bearer " + INVALID_UTF_8)]
     blocks = HeaderBlocks(INFER, *fields)
     open_blocks = HeaderBlocks(LIVE, *fields)
@@ -153,7 +153,7 @@ def unread_responses(target: Target) -> None:
 
 @without_key("gRPC: large metadata without an end")
 def large_metadata(target: Target) -> None:
-    """Send header fields of 4 MiB in total per call without an end, before the limit for them is acknowledged."""
+    """Send metadata of 4 MiB without an end, before the limit for metadata is acknowledged."""
     value = b"x" * (METADATA_FRAME_BYTES - 16)
     field = hpack_field(b"x", value, is_stored=False)
     parts = [PREFACE, settings()]

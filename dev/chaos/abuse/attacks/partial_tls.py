@@ -1,7 +1,7 @@
 """Attacks on the TLS port by clients without an API key.
 
-Each TLS connection has buffers of OpenSSL, so these attacks have no limit of memory here: their
-figures tell what to expect from a number of connections, which a proxy has to limit.
+Each TLS connection has buffers of OpenSSL, so nothing here limits the memory of these attacks. The
+figures show the memory of a number of connections, which only a proxy can limit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def client_hello() -> bytes:
 
 @over_tls("TLS: partial handshakes")
 def partial_handshakes(target: Target) -> None:
-    """Send the first message of a TLS handshake, and do not react to the response of the service."""
+    """Send the first message of a TLS handshake, and ignore the response of the service."""
     hello = client_hello()
     with Swarm(target.service.http_port, CONNECTIONS, lambda: Peer(hello)) as swarm:
         target.run(swarm)

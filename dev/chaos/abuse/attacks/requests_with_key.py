@@ -30,8 +30,8 @@ SMALL_BODY_BYTES = 2**20
 NESTED_DEPTH = 30
 PATH = "/v2/models/test/infer"
 METHOD = f"/{messages.SERVICE_NAME}/ModelInfer"
-# ModelInferRequest in protobuf: an empty element of `inputs`, the model, and the start and the end of
-# an unknown group.
+# ModelInferRequest in protobuf: an empty element of `inputs`, the name of the model, and the start
+# and the end of an unknown group.
 EMPTY_INPUT = b"\x2a\x00"
 MODEL_NAME = b"\x0a\x04test"
 EMPTY_GROUP = b"\x7b\x7c"
@@ -39,7 +39,7 @@ EMPTY_GROUP = b"\x7b\x7c"
 
 @dataclass(frozen=True)
 class Body:
-    """A body, and what the service has to know about it.
+    """A body, and the header fields that describe it.
 
     content_type: for REST, or "" for gRPC
     binary_header: the length of the JSON part of a REST request with binary tensors, or 0
@@ -119,7 +119,7 @@ def report(target: Target, responses: Sequence[Response]) -> None:
 def with_body(
     title: str, factor: float
 ) -> Callable[[Callable[[Target], None]], Callable[[Target], None]]:
-    """Return a decorator for an attack with bodies of BODY_BYTES, which need `factor` times this."""
+    """Return a decorator for an attack with bodies of BODY_BYTES, which need a multiple of this."""
     limit_mib = factor * BODY_BYTES / MIB + SLACK_MIB
     return with_key(f"{title}, {BODY_BYTES // MIB} MiB", limit_mib=limit_mib)
 
@@ -183,7 +183,7 @@ def empty_objects(target: Target) -> None:
 
 @with_body("JSON: small objects", FACTOR_OF_INVALID)
 def small_objects(target: Target) -> None:
-    """Send a tensor whose elements are objects with one member, which need most memory for their size."""
+    """Send a tensor whose elements are objects with one member, which need the most memory."""
     send(target, json_body(b'{"":1}', name=b"numbers", datatype=b"FP64"))
 
 

@@ -22,7 +22,7 @@ HEAD_BYTES = 32 * 1024 - 64
 FIELD_BYTES = 8000
 WRONG_KEY_FIELD = b"Authorization: Bearer not-the-key-of-a-client"
 SMALL_BUFFER = 4096
-# How often all connections are closed in one attack.
+# Number of times that all connections are closed in an attack.
 ROUNDS = 4
 REQUESTS_PER_PACKET = 100
 
@@ -75,7 +75,7 @@ def expected_bodies(target: Target) -> None:
 
 @without_key("REST: announced bodies in memory that was used before")
 def reused_memory(target: Target) -> None:
-    """Announce bodies, close all connections but the last, and announce again, so that freed memory is used."""
+    """Announce bodies, close all connections but the last, and announce again in freed memory."""
     requests = []
     for size in REUSED_BODY_BYTES:
         requests.append(head(b"Content-Length: %d" % size) + BODY_START)
