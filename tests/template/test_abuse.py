@@ -189,7 +189,7 @@ def test_attack_that_raises_is_in_the_tables() -> None:
 
 def test_factors_are_those_of_the_page() -> None:
     """The factors for requests of clients with a key are on the page about scaling."""
-    section = GROWING.read_text().partition("| Request | Factor |")[2].partition("\n\n")[0]
+    section = GROWING.read_text().partition("\n### Memory\n")[2].partition("\n## ")[0]
     numbers = {int(number) for number in re.findall(r"\d+", section)}
     assert set(FACTORS.values()) <= numbers
 

@@ -6,17 +6,20 @@ from __future__ import annotations
 WITHOUT_KEY_MIB = 128
 
 # The factors of docs/growing.md: memory that a request needs, as a multiple of its decompressed
-# body. Update them together with that page.
+# body. Update them together with that page. Rejected requests count as any request.
 FACTORS = {
-    "binary tensors": 2,
-    "raw contents": 4,
-    "numbers in JSON": 4,
-    "one digit per number in JSON": 12,
-    "small integers in typed contents": 27,
-    "short texts": 45,
+    "JSON, long numbers": 4,
+    "JSON, short numbers": 12,
+    "JSON, short texts": 45,
+    "JSON, any request": 45,
+    "binary, numbers": 2,
+    "binary, short texts": 45,
+    "raw, numbers": 4,
+    "raw, short texts": 45,
+    "typed, small integers": 27,
+    "typed, short texts": 45,
+    "gRPC, any request": 45,
 }
-# A request that the service rejects needs at most as much as the largest valid one.
-FACTOR_OF_INVALID = max(FACTORS.values())
 # Buffers that do not depend on the size of a request.
 SLACK_MIB = 16
 

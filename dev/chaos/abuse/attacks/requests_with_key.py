@@ -19,7 +19,7 @@ import grpc
 import numpy as np
 
 from dev.chaos.abuse.attacks.base import KEY, Target, with_key
-from dev.chaos.abuse.limits import FACTOR_OF_INVALID, FACTORS, SLACK_MIB
+from dev.chaos.abuse.limits import FACTORS, SLACK_MIB
 from dev.chaos.service import MIB
 from grpc_service import messages
 
@@ -151,70 +151,70 @@ def json_body(element: bytes, *, name: bytes, datatype: bytes, columns: int = 1)
     return Body(start + b",".join([element] * count) + b"]}]}")
 
 
-@with_body("JSON: one digit per number", FACTORS["one digit per number in JSON"])
+@with_body("JSON: one digit per number", FACTORS["JSON, short numbers"])
 def one_digit_numbers(target: Target) -> None:
     """Send a valid tensor whose numbers have one digit each."""
     send(target, json_body(b"1", name=b"integers", datatype=b"INT64"))
 
 
-@with_body("JSON: long numbers", FACTORS["numbers in JSON"])
+@with_body("JSON: long numbers", FACTORS["JSON, long numbers"])
 def long_numbers(target: Target) -> None:
     """Send a valid tensor whose numbers have all their digits."""
     send(target, json_body(b"0.12345678901234567", name=b"numbers", datatype=b"FP64"))
 
 
-@with_body("JSON: rows of one-digit numbers", FACTORS["one digit per number in JSON"])
+@with_body("JSON: rows of one-digit numbers", FACTORS["JSON, short numbers"])
 def rows_of_numbers(target: Target) -> None:
     """Send a valid tensor as nested lists of four numbers."""
     send(target, json_body(b"[1,2,3,4]", name=b"rows", datatype=b"FP64", columns=4))
 
 
-@with_body("JSON: short texts", FACTORS["short texts"])
+@with_body("JSON: short texts", FACTORS["JSON, short texts"])
 def short_texts(target: Target) -> None:
     """Send a valid tensor whose texts have one character each."""
     send(target, json_body(b'"a"', name=b"texts", datatype=b"BYTES"))
 
 
-@with_body("JSON: empty objects", FACTOR_OF_INVALID)
+@with_body("JSON: empty objects", FACTORS["JSON, any request"])
 def empty_objects(target: Target) -> None:
     """Send a tensor whose elements are empty objects."""
     send(target, json_body(b"{}", name=b"texts", datatype=b"BYTES"))
 
 
-@with_body("JSON: small objects", FACTOR_OF_INVALID)
+@with_body("JSON: small objects", FACTORS["JSON, any request"])
 def small_objects(target: Target) -> None:
     """Send a tensor whose elements are objects with one member, which need the most memory."""
     send(target, json_body(b'{"":1}', name=b"numbers", datatype=b"FP64"))
 
 
-@with_body("JSON: empty lists", FACTOR_OF_INVALID)
+@with_body("JSON: empty lists", FACTORS["JSON, any request"])
 def empty_lists(target: Target) -> None:
     """Send a tensor whose elements are empty lists."""
     send(target, json_body(b"[]", name=b"numbers", datatype=b"FP64"))
 
 
-@with_body("JSON: nested lists", FACTOR_OF_INVALID)
+@with_body("JSON: nested lists", FACTORS["JSON, any request"])
 def nested_lists(target: Target) -> None:
     """Send a tensor whose elements are lists in lists."""
     element = b"[" * NESTED_DEPTH + b"]" * NESTED_DEPTH
     send(target, json_body(element, name=b"numbers", datatype=b"FP64"))
 
 
-@with_body("JSON: nested objects", FACTOR_OF_INVALID)
+@with_body("JSON: nested objects", FACTORS["JSON, any request"])
 def nested_objects(target: Target) -> None:
     """Send a tensor whose elements are objects in objects."""
     element = b'{"":' * NESTED_DEPTH + b"1" + b"}" * NESTED_DEPTH
     send(target, json_body(element, name=b"numbers", datatype=b"FP64"))
 
 
-@with_body("JSON: empty inputs", FACTOR_OF_INVALID)
+@with_body("JSON: empty inputs", FACTORS["JSON, any request"])
 def empty_json_inputs(target: Target) -> None:
     """Send a request with as many inputs as possible."""
     count = BODY_BYTES // len(b"{},")
     send(target, Body(b'{"inputs":[' + b",".join([b"{}"] * count) + b"]}"))
 
 
-@with_body("JSON: members with different names", FACTOR_OF_INVALID)
+@with_body("JSON: members with different names", FACTORS["JSON, any request"])
 def many_members(target: Target) -> None:
     """Send an object with as many members as possible, each with a name of its own."""
     members = [b'"%x":1' % number for number in range(BODY_BYTES // 10)]
@@ -230,14 +230,14 @@ def binary_body(name: bytes, datatype: bytes, count: int, data: bytes) -> Body:
     return Body(header + data, "application/octet-stream", len(header))
 
 
-@with_body("Binary tensor: numbers", FACTORS["binary tensors"])
+@with_body("Binary tensor: numbers", FACTORS["binary, numbers"])
 def binary_numbers(target: Target) -> None:
     """Send a valid binary tensor of numbers."""
     numbers = bytes(BODY_BYTES)
     send(target, binary_body(b"numbers", b"FP64", BODY_BYTES // 8, numbers))
 
 
-@with_body("Binary tensor: short texts", FACTORS["short texts"])
+@with_body("Binary tensor: short texts", FACTORS["binary, short texts"])
 def binary_texts(target: Target) -> None:
     """Send a valid binary tensor of texts with one character each."""
     count = BODY_BYTES // 5
@@ -250,7 +250,7 @@ def grpc_body(name: str, datatype: str, count: int) -> messages.ModelInferReques
     return request
 
 
-@with_body("gRPC: raw contents", FACTORS["raw contents"])
+@with_body("gRPC: raw contents", FACTORS["raw, numbers"])
 def raw_contents(target: Target) -> None:
     """Send a valid tensor of numbers in raw contents."""
     request = grpc_body("numbers", "FP64", BODY_BYTES // 8)
@@ -258,7 +258,7 @@ def raw_contents(target: Target) -> None:
     send(target, Body(request.SerializeToString(), content_type=""))
 
 
-@with_body("gRPC: short texts in raw contents", FACTORS["short texts"])
+@with_body("gRPC: short texts in raw contents", FACTORS["raw, short texts"])
 def raw_texts(target: Target) -> None:
     """Send a valid tensor of texts with one character each in raw contents."""
     count = BODY_BYTES // 5
@@ -267,7 +267,7 @@ def raw_texts(target: Target) -> None:
     send(target, Body(request.SerializeToString(), content_type=""))
 
 
-@with_body("gRPC: small integers in typed contents", FACTORS["small integers in typed contents"])
+@with_body("gRPC: small integers in typed contents", FACTORS["typed, small integers"])
 def typed_integers(target: Target) -> None:
     """Send a valid tensor of integers below 128 in typed contents, which need one byte each."""
     request = grpc_body("integers", "INT64", BODY_BYTES)
@@ -276,7 +276,7 @@ def typed_integers(target: Target) -> None:
     send(target, Body(request.SerializeToString(), content_type=""))
 
 
-@with_body("gRPC: short texts in typed contents", FACTORS["short texts"])
+@with_body("gRPC: short texts in typed contents", FACTORS["typed, short texts"])
 def typed_texts(target: Target) -> None:
     """Send a valid tensor of texts with one character each in typed contents."""
     count = BODY_BYTES // 3
@@ -285,19 +285,19 @@ def typed_texts(target: Target) -> None:
     send(target, Body(request.SerializeToString(), content_type=""))
 
 
-@with_body("gRPC: empty inputs", FACTOR_OF_INVALID)
+@with_body("gRPC: empty inputs", FACTORS["gRPC, any request"])
 def empty_grpc_inputs(target: Target) -> None:
     """Send a message with as many empty inputs as possible."""
     send(target, Body(MODEL_NAME + EMPTY_INPUT * (BODY_BYTES // 2), content_type=""))
 
 
-@with_body("gRPC: empty inputs after a group", FACTOR_OF_INVALID)
+@with_body("gRPC: empty inputs after a group", FACTORS["gRPC, any request"])
 def inputs_after_group(target: Target) -> None:
     """Send a message with an unknown group before as many empty inputs as possible."""
     send(target, Body(MODEL_NAME + EMPTY_GROUP + EMPTY_INPUT * (BODY_BYTES // 2), content_type=""))
 
 
-@with_body("gRPC: empty groups", FACTOR_OF_INVALID)
+@with_body("gRPC: empty groups", FACTORS["gRPC, any request"])
 def empty_groups(target: Target) -> None:
     """Send a message with as many unknown groups as possible."""
     send(target, Body(MODEL_NAME + EMPTY_GROUP * (BODY_BYTES // 2), content_type=""))
@@ -305,7 +305,7 @@ def empty_groups(target: Target) -> None:
 
 @with_key(
     f"JSON: {REQUESTS_AT_ONCE} bodies of nested lists at once, 1 MiB each",
-    limit_mib=FACTOR_OF_INVALID * REQUESTS_AT_ONCE * SMALL_BODY_BYTES / MIB + SLACK_MIB,
+    limit_mib=FACTORS["JSON, any request"] * REQUESTS_AT_ONCE * SMALL_BODY_BYTES / MIB + SLACK_MIB,
 )
 def nested_lists_at_once(target: Target) -> None:
     """Send many compressed bodies of nested lists at the same time."""
