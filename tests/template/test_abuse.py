@@ -159,7 +159,7 @@ def test_watch_kills_large_processes() -> None:
         (Measures("no key", 128, peak=100), GOOD, ProbeTally(9), ""),
         (Measures("no key", None, peak=1000), GOOD, ProbeTally(9), ""),
         (Measures("no key", 128, peak=200), GOOD, ProbeTally(9), "peak"),
-        (Measures("no key", 128, log_kib=20_000), GOOD, ProbeTally(9), "log"),
+        (Measures("no key", 128, log_kib=40_000), GOOD, ProbeTally(9), "log"),
         (Measures("no key", 128), Tally(succeeded=9, p99=2), ProbeTally(9), "p99"),
         (Measures("no key", 128), Tally(succeeded=9, rejected=1), ProbeTally(9), "rejected"),
         (Measures("no key", 128), Tally(), ProbeTally(9), "no request"),

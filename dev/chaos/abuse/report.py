@@ -31,6 +31,7 @@ DETAILS_HEAD = ["Attack", "Figure", "Value"]
 SHORT_HEAD = [
     "Attack",
     "Client has",
+    "Passed",
     "Memory above idle, MiB",
     "Limit, MiB",
     "p99 of others, REST / gRPC, ms",
@@ -55,7 +56,7 @@ def short_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [SHORT_HEAD]
     for row in rows:
         line = _line(row)
-        lines.append([line[0], line[1], line[4], line[5], line[9]])
+        lines.append([line[0], line[1], line[2], line[4], line[5], line[9]])
     return markdown(lines)
 
 

@@ -73,20 +73,23 @@ def run(attack: Attack, seconds: float) -> Outcome:
     is_tls = attack.attacker is Attacker.TLS
     with serving(is_tls=is_tls) as service, probing(service, is_tls=is_tls) as probes:
         (worker,) = workers(service)
-        with ExitStack() as stack:
-            if not is_tls:
-                # Not over TLS, which these clients do not use.
-                clients = load([service], clients=GOOD_CLIENTS, rate=GOOD_RATE, key=KEY)
-                outcome.tallies = stack.enter_context(clients)
-            time.sleep(WARM_UP_SECONDS)
-            was_killed = measure(attack, Target(service, seconds), worker, measures)
-        if was_killed:
-            outcome.check(False, f"the worker was killed at {MAX_WORKER_MIB} MiB")
-        else:
+        target = Target(service, seconds)
+        with MemoryWatch(worker, MAX_WORKER_MIB * MIB, target.stop) as watch:
+            with ExitStack() as stack:
+                if not is_tls:
+                    # Not over TLS, which these clients do not use.
+                    clients = load([service], clients=GOOD_CLIENTS, rate=GOOD_RATE, key=KEY)
+                    outcome.tallies = stack.enter_context(clients)
+                time.sleep(WARM_UP_SECONDS)
+                measure(attack, target, worker, measures)
+            # A request whose client has gone can still occupy memory.
             is_given_back = wait_for_memory(worker, measures)
-            if attack.limit_mib is not None:
-                fault = f"{measures.later:.0f} MiB were not given back"
-                outcome.check(is_given_back, fault)
+        measures.peak = watch.peak / MIB - measures.idle
+        if watch.was_killed:
+            outcome.check(False, f"the worker was killed at {MAX_WORKER_MIB} MiB")
+        elif attack.limit_mib is not None:
+            fault = f"{measures.later:.0f} MiB were not given back"
+            outcome.check(is_given_back, fault)
         outcome.check(workers(service) == {worker}, "the worker was replaced")
 
     measures.probes = probes.probes
@@ -126,24 +129,21 @@ def is_worker_ready(service: Running) -> bool:
     return service.ready_count() >= 1
 
 
-def measure(attack: Attack, target: Target, worker: int, measures: Measures) -> bool:
-    """Run the attack and fill in its measures. Return whether the worker had to be killed."""
+def measure(attack: Attack, target: Target, worker: int, measures: Measures) -> None:
+    """Run the attack and fill in its measures, except for the memory after its start."""
     output = target.service.output
     idle_bytes = resident(worker)
     log_bytes = output.stat().st_size
     cpu_seconds = cpu_time(worker)
     target.start()
-    with MemoryWatch(worker, MAX_WORKER_MIB * MIB, target.stop) as watch:
-        attack.run(target)
+    attack.run(target)
 
     measures.seconds = time.monotonic() - target.started_at
     measures.idle = idle_bytes / MIB
-    measures.peak = (watch.peak - idle_bytes) / MIB
     measures.log_kib = (output.stat().st_size - log_bytes) / 1024
     measures.details = target.figures
-    if not watch.was_killed:
+    if not target.is_stopped:
         measures.cpu_seconds = cpu_time(worker) - cpu_seconds
-    return watch.was_killed
 
 
 def cpu_time(pid: int) -> float:
@@ -159,6 +159,8 @@ def wait_for_memory(worker: int, measures: Measures) -> bool:
     is_given_back = False
     while True:
         seconds = time.monotonic() - end
+        if not resident(worker):
+            return False  # it was killed
         above_idle = resident(worker) / MIB - measures.idle
         if above_idle <= KEPT_MIB and not is_given_back:
             is_given_back = True
