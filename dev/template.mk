@@ -1,5 +1,5 @@
 # Targets of the template's repository. Projects do not get this file.
-.PHONY: docs clean-template new values prose slow optimizations fuzz chaos bench matrix audit
+.PHONY: docs clean-template new values prose slow optimizations fuzz chaos abuse bench matrix audit
 .PHONY: example-locks
 
 # The tests start hundreds of processes that import the same packages.
@@ -79,6 +79,9 @@ fuzz: $(VENV)/.dev  ## send 200,000 generated requests to the service
 
 chaos: $(VENV)/.dev  ## inject faults under load and count lost requests
 	$(BIN)/python -m dev.chaos $(ARGS)
+
+abuse: $(VENV)/.dev  ## attack the service, and check its memory and the delays of other clients
+	$(BIN)/python -m dev.chaos.abuse $(ARGS)
 
 matrix: $(VENV)/.dev  ## lint and test a project of each framework under each installed Python
 	$(BIN)/python -m tests.template.matrix $(ARGS)

@@ -35,6 +35,8 @@ include_patterns = [
     "dev/benchmarks/results/*.md",
     "dev/chaos/README.md",
     "dev/chaos/results/*.md",
+    "dev/chaos/abuse/README.md",
+    "dev/chaos/abuse/results/*.md",
     "dev/conformance/README.md",
     "conformance/README.md",
     "tests/fuzz/README.md",
@@ -79,6 +81,7 @@ TITLES = {
     "dev/benchmarks/results/memory": "Results for memory",
     "dev/benchmarks/results/results": "Results of the comparison",
     "dev/chaos/results/results": "Results with faults",
+    "dev/chaos/abuse/results/results": "Results of attacks",
 }
 
 

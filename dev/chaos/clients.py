@@ -39,7 +39,8 @@ class Plan:
 
     Each of the `clients` has one request in flight. It uses one of the `addresses` until that address
     rejects a request. Clients send the next request immediately, or all clients send `rate` requests
-    per second. `timeout` is the deadline of requests in seconds, `patience` the maximum wait.
+    per second. `timeout` is the deadline of requests in seconds, `patience` the maximum wait. `key`
+    is an API key.
     """
 
     protocol: str
@@ -48,6 +49,7 @@ class Plan:
     rate: float = 0
     timeout: float = 0
     patience: float = 30
+    key: str = ""
 
 
 class Client:
@@ -122,10 +124,14 @@ class Rest(Client):
             "parameters": {"timeout": round(self.plan.timeout * 1e6)},
         }
         body = json.dumps(envelope).encode()
-        return b"POST /v2/models/test/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (
-            len(body),
-            body,
-        )
+        lines = [
+            "POST /v2/models/test/infer HTTP/1.1",
+            "Host: x",
+            f"Content-Length: {len(body)}",
+        ]
+        if self.plan.key:
+            lines.append(f"Authorization: Bearer {self.plan.key}")
+        return "\r\n".join([*lines, "", ""]).encode() + body
 
     async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
         """Return the head and the body of the response. Raise ConnectionError if it is missing or incomplete."""
@@ -178,9 +184,14 @@ class Grpc(Client):
         call = self.channel.unary_unary(f"/{messages.SERVICE_NAME}/ModelInfer")
         request = messages.ModelInferRequest(model_name="test", raw_input_contents=[FP64.pack(x)])
         request.inputs.add(name="x", datatype="FP64", shape=[1])
+        metadata = []
+        if self.plan.key:
+            metadata.append(("authorization", f"Bearer {self.plan.key}"))
         try:
             body = await call(
-                request.SerializeToString(), timeout=self.plan.timeout or self.plan.patience
+                request.SerializeToString(),
+                timeout=self.plan.timeout or self.plan.patience,
+                metadata=metadata,
             )
         except grpc.aio.AioRpcError as error:
             if error.code() in GRPC_REJECTED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,12 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     return [row["title"], "no" if row["faults"] else "yes", *counts, times]
 
 
-def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
+def write(
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]],
+    how: str,
+    make_table: Callable[[Sequence[Mapping[str, Any]]], str] = table,
+) -> None:
     """Write results.json and results.md into `folder`."""
     made = {**stamp(), "how": how, "rows": list(rows)}
     folder.mkdir(exist_ok=True)
@@ -87,7 +92,7 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], how: str) -> None:
     faults = "".join(
         f"\n{row['name']} failed: {fault}\n" for row in rows for fault in row["faults"]
     )
-    (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{table(rows)}\n{faults}")
+    (folder / "results.md").write_text(f"{measured_on(made)} {how}\n\n{make_table(rows)}\n{faults}")
 
 
 def quoted(page: str) -> str:
@@ -96,6 +101,10 @@ def quoted(page: str) -> str:
     return found[0] if found else ""
 
 
-def quote(rows: Sequence[Mapping[str, Any]], page: Path = PAGE) -> None:
+def quote(
+    rows: Sequence[Mapping[str, Any]],
+    page: Path = PAGE,
+    make_table: Callable[[Sequence[Mapping[str, Any]]], str] = table,
+) -> None:
     """Replace the tables in the page."""
-    page.write_text(TABLES.sub(lambda _: table(rows), page.read_text()))
+    page.write_text(TABLES.sub(lambda _: make_table(rows), page.read_text()))

@@ -16,6 +16,7 @@ EXEMPT = (
     "{{cookiecutter.project_slug}}/licenses/",
     "dev/benchmarks/results/",
     "dev/chaos/results/",
+    "dev/chaos/abuse/results/",
     "dev/prose/rules.py",
 )
 

@@ -50,7 +50,13 @@ CONTRIBUTORS = [
     "CONTRIBUTING.md",
     *(
         f"{name}/README.md"
-        for name in ("dev/benchmarks", "dev/chaos", "dev/conformance", "conformance")
+        for name in (
+            "dev/benchmarks",
+            "dev/chaos",
+            "dev/chaos/abuse",
+            "dev/conformance",
+            "conformance",
+        )
     ),
 ]
 CONTRIBUTORS += ["tests/fuzz/README.md"]
