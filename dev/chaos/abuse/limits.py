@@ -9,19 +9,19 @@ WITHOUT_KEY_MIB = 128
 # body. Update them together with that page. Rejected requests count as any request.
 FACTORS = {
     "JSON, long numbers": 4,
-    "JSON, short numbers": 12,
-    "JSON, short texts": 45,
-    "JSON, any request": 45,
+    "JSON, short numbers": 16,
+    "JSON, short texts": 34,
+    "JSON, any request": 50,
     "binary, numbers": 2,
-    "binary, short texts": 45,
+    "binary, short texts": 37,
     "raw, numbers": 4,
-    "raw, short texts": 45,
-    "typed, small integers": 27,
-    "typed, short texts": 45,
-    "gRPC, any request": 45,
+    "raw, short texts": 37,
+    "typed, small integers": 30,
+    "typed, short texts": 57,
+    "gRPC, any request": 75,
 }
 # Buffers that do not depend on the size of a request.
-SLACK_MIB = 16
+SLACK_MIB = 24
 
 # The worker is killed at this memory.
 MAX_WORKER_MIB = 2048
