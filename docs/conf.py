@@ -77,6 +77,7 @@ html_show_copyright = False
 # Generated tables of results have no title of their own.
 TITLES = {
     "dev/benchmarks/results/batching": "Results with and without batching",
+    "dev/benchmarks/results/factors": "Results for the memory of single requests",
     "dev/benchmarks/results/growth": "Results by size and load",
     "dev/benchmarks/results/memory": "Results for memory",
     "dev/benchmarks/results/results": "Results of the comparison",

@@ -61,7 +61,7 @@ def listed() -> dict[str, set[str]]:
 def on_the_site() -> list[Path]:
     names = [
         page.relative_to(ROOT)
-        for page in [*pages(ROOT), *ROOT.glob("dev/*/results/*.md"), *ROOT.glob("docs/**/*.md")]
+        for page in [*pages(ROOT), *ROOT.glob("dev/**/results/*.md"), *ROOT.glob("docs/**/*.md")]
     ]
     return sorted(
         {
