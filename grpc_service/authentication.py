@@ -52,6 +52,22 @@ class OpenHandler:
         return self._handle(request, context)
 
 
+class Rejection:
+    """Handler that aborts the call. The pool calls it without a thread.
+
+    It must be the handler of a stream, because those do not wait for a message.
+    """
+
+    is_rejection = True
+
+    def __init__(self, reject: Callable[..., NoReturn], error: InferenceError):
+        self._reject = reject
+        self._error = error
+
+    def __call__(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
+        self._reject(context, self._error)
+
+
 class ApiKeyInterceptor(grpc.ServerInterceptor):
     """Rejects calls without a valid key before reading the message.
 
@@ -72,7 +88,7 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         try:
             self._keys.check(authorization, api_key)
         except Unauthenticated as error:
-            return _make_rejecting_handler(reject, error)
+            return grpc.stream_stream_rpc_method_handler(Rejection(reject, error))
         return continuation(details)
 
     def _reject(self, path: str, context: grpc.ServicerContext, error: InferenceError) -> NoReturn:
@@ -84,20 +100,6 @@ class ApiKeyInterceptor(grpc.ServerInterceptor):
         call = GrpcCall(method, context)
         call.outcome.fail(type(error), status.log_text)
         record_and_abort(call, context, status=status, observer_queue=self._observer_queue)
-
-
-def _make_rejecting_handler(
-    reject: Callable[..., NoReturn], error: InferenceError
-) -> grpc.RpcMethodHandler:
-    """Return a handler that aborts the call.
-
-    It is a stream handler, because those do not wait for a message.
-    """
-
-    def handle(_: Iterator[bytes], context: grpc.ServicerContext) -> None:
-        reject(context, error)
-
-    return grpc.stream_stream_rpc_method_handler(handle)
 
 
 def _limit_messages(

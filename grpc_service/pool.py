@@ -90,12 +90,14 @@ except ImportError:
 
 # Streaming calls, such as those of reflection. Each uses one thread until it ends.
 MAX_STREAMS = 256
-# Messages that can arrive at the same time. In a burst, many small calls begin before the first of
-# their messages arrives, so a lower limit would reject some of them.
+# Messages that can arrive at the same time, and calls that can wait for this. In a burst, many
+# small calls begin before the first of their messages arrives.
 MAX_MESSAGES = 2**11
-# Messages for methods without an API key that can arrive at the same time. They are small, so they
-# usually arrive together with their calls.
+MAX_WAITING = 2**14
+# The same for methods without an API key. Their messages are small, but a compressed one can have
+# MAX_REQUEST_BYTES until it is rejected.
 MAX_OPEN_MESSAGES = 2
+MAX_OPEN_WAITING = 2**6
 TOO_MANY_MESSAGES = b"Server overloaded: too many messages are arriving. Retry later."
 
 # The private functions of grpcio that this module uses or replaces, with their parameters.
@@ -271,8 +273,8 @@ class Pool(Executor):
         # and each thread of the pool writes its element of the second one.
         self._queued_calls = 0
         self._completed_calls: list[int] = []
-        self._messages = ReceiveLimit(MAX_MESSAGES)
-        self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES)
+        self._messages = ReceiveLimit(MAX_MESSAGES, MAX_WAITING)
+        self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES, MAX_OPEN_WAITING)
         self._memory_watch = MemoryWatch(self._messages, budget)
         self._free_streams = threading.Semaphore(MAX_STREAMS)
 
@@ -288,7 +290,10 @@ class Pool(Executor):
         # bottleneck of small calls.
         call = tuple.__new__(SubmittedCall, arguments)
         if call.get_request.__name__ != _GET_UNARY_REQUEST:
-            self._start_stream(run, call)
+            if getattr(call.handler, "is_rejection", False):
+                run(*call)  # only sends a status, so it needs no thread
+            else:
+                self._start_stream(run, call)
             return _ACCEPTED_CALL
 
         limit = self._messages

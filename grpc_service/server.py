@@ -32,16 +32,24 @@ from grpc_service.servicer import InferenceServicer
 if TYPE_CHECKING:
     from app.service import Service
 
+# Further calls wait in the client. It learns the limit only after it has connected, so with a low
+# one, the first calls of a client with many threads would fail.
+MAX_CALLS_PER_CONNECTION = 1000
+MAX_PENDING_CALLS = 2**12
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
     ("grpc.server_handshake_timeout_ms", 30_000),
     # Metadata of a call. grpcio rejects calls at random between the two limits, so they are equal.
     ("grpc.max_metadata_size", 2**14),
     ("grpc.absolute_max_metadata_size", 2**14),
-    ("grpc.max_concurrent_streams", 1000),
-    # Calls that wait for a thread. By default, grpcio cancels calls at random from 1,000 on.
-    ("grpc.server.max_pending_requests", 2**14),
-    ("grpc.server.max_pending_requests_hard_limit", 2**14),
+    ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
+    # Calls that the event thread has not seen. By default, grpcio cancels some beyond 1,000.
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
+    # Bytes of a message that a client can send before the message is requested. More of them would
+    # be buffered for calls that will be rejected.
+    ("grpc.http2.lookahead_bytes", 2**14),
+    ("grpc.http2.bdp_probe", 0),  # it would increase this number for fast clients
     # Pings detect clients that disappeared without closing the connection. Clients can send pings
     # without a call.
     ("grpc.keepalive_time_ms", 120_000),

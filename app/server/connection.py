@@ -13,7 +13,9 @@ connection waits for. It raises InvalidTransition for a transition that the tabl
 | CLOSED | nothing | |
 
 The states leave out what happens between two waits: run() reads, parses, calls the application and
-sends, until it has to wait again. A connection can also continue to wait in the same state.
+sends, until it has to wait again. A connection can also continue to wait in the same state. After
+each request, it waits for its turn, even if the next request has already arrived (pipelining): a
+client with many requests must not delay others.
 
 Example: a client sends a request in two pieces, reads the response slowly, and leaves:
 
@@ -225,6 +227,11 @@ class Connection:
         return self.parser.memory_bytes + len(self.output.unsent or b"")
 
     @property
+    def has_requests(self) -> bool:
+        """Return True if requests have arrived that are not handled yet."""
+        return bool(self.parser.requests)
+
+    @property
     def has_counted_memory(self) -> bool:
         """Return True if the connection buffered data at the last call of buffer_growth()."""
         return self._counted_bytes > 0
@@ -278,13 +285,16 @@ class Connection:
             has_memory = self._receive()
             if not has_memory:
                 return self.end_early(OVERLOADED)
-        return self._handle_requests()
+        return self._handle_request()
 
-    def _handle_requests(self) -> State:
-        """Handle the parsed requests. The last one may be the HttpError of a rejected request."""
+    def _handle_request(self) -> State:
+        """Handle a parsed request, if there is one. It may be the HttpError of a rejected request.
+
+        Further requests have to wait, because other connections also need the thread.
+        """
         parser = self.parser
         output = self.output
-        while parser.requests:
+        if parser.requests:
             stays_open = self.handle(self, parser.requests.popleft())
             # The time of the application does not count for the next request, of which a part may
             # have arrived.
@@ -296,6 +306,8 @@ class Connection:
             if output.unsent:
                 return SENDING
             parser.feed()
+            if parser.requests:
+                return RECEIVING
 
         if parser.has_ended:
             return self.shut_down_sending()

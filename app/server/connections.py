@@ -101,7 +101,11 @@ class ConnectionTable:
             self._open.discard(connection)
             return
 
-        events = WRITABLE if connection.state in SENDING_STATES else READABLE
+        events = READABLE
+        # A connection whose next request has arrived is writable, and so is reported at once, but
+        # after the other connections.
+        if connection.state in SENDING_STATES or connection.has_requests:
+            events = WRITABLE
         self._waiting[connection.descriptor] = connection
         try:
             # The object, because fileno() of a closed connection is -1. A new client may already

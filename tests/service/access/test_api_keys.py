@@ -121,14 +121,17 @@ def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_ke
 def test_limit_of_messages_without_a_key(
     client_without_key: Client, path: bytes, stack: ExitStack
 ) -> None:
-    """Of clients without a key, at most two messages can arrive at the same time. Complete ones are not delayed."""
+    """Of clients without a key, few messages can arrive at the same time. Silent calls end, so that others get a place."""
     channel = stack.enter_context(client_without_key.channel())
-    silent = [stack.enter_context(closing(SilentCall(channel, path))) for _ in range(20)]
-    wait_for(lambda: sum(call.result.done() for call in silent) == 18)
-    assert {call.result.code() for call in silent[:18]} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    silent = [stack.enter_context(closing(SilentCall(channel, path))) for _ in range(90)]
     health = health_pb2_grpc.HealthStub(channel)
-    reply = health.Check(health_pb2.HealthCheckRequest(), timeout=180)
-    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    for _ in range(3):
+        reply = health.Check(health_pb2.HealthCheckRequest(), timeout=180)
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+    wait_for(lambda: sum(call.result.done() for call in silent) >= 80)
+    ended = [call.result.code() for call in silent if call.result.done()]
+    assert set(ended) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
 @pytest.mark.parametrize(

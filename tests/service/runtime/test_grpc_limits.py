@@ -94,7 +94,7 @@ def message(body: bytes, call: int = 1) -> bytes:
 
 
 def echo_message(size: int) -> bytes:
-    """Return the message of a request to echo `size` bytes. The initial window has space for 60,000."""
+    """Return the message of a request to echo `size` bytes. The initial window has space for 16,000."""
     request = ModelInferRequest(model_name="test")
     request.inputs.add(name="x", datatype="BYTES", shape=[1]).contents.bytes_contents.append(
         bytes(size)
@@ -102,7 +102,7 @@ def echo_message(size: int) -> bytes:
     return message(request.SerializeToString())
 
 
-def send_without_reading(port: int, stack: ExitStack, size: int = 60_000) -> Client:
+def send_without_reading(port: int, stack: ExitStack, size: int = 15_000) -> Client:
     """Return a client that has requested an echo, and does not accept the response."""
     client = Client(port, stack)
     client.send(PREFACE + NO_WINDOW + calls(INFER, 1) + echo_message(size))
@@ -125,7 +125,7 @@ def test_shutdown_waits_for_slow_grpc_reader(stack: ExitStack) -> None:
     )
     service.process.terminate()
     ended = False
-    for _ in range(70):  # a thousand bytes each time
+    for _ in range(25):  # a thousand bytes each time
         client.send(
             http2(8, 0, 0, struct.pack("!I", 1000)) + http2(8, 0, 1, struct.pack("!I", 1000))
         )
