@@ -9,7 +9,8 @@ from grpc_health.v1 import health_pb2
 
 from app.config.api_keys import ApiKeys
 from app.observability.observer_queue import ObserverQueue
-from app.protocol.errors import InferenceError, PayloadTooLarge, Unauthenticated, status_of
+from app.protocol.errors import InferenceError, Unauthenticated, status_of
+from grpc_service.compression import decompress_small
 from grpc_service.grpc_call import OPERATIONS, GrpcCall
 from grpc_service.handlers import STATUS, Status, record_and_abort
 from grpc_service.messages import SERVICE_NAME
@@ -18,17 +19,11 @@ OPEN_METHODS = {f"/{SERVICE_NAME}/{name}" for name in ("ServerLive", "ServerRead
 HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
 
 
-# Maximum size of a message for an open method. The name of a model or service is its only content.
-MAX_OPEN_MESSAGE_BYTES = 2**12
-# Stands for a message of more bytes, which is not kept in memory.
-_TOO_LARGE = object()
-
-
 class OpenHandler:
     """Handler of a method that needs no key. The pool limits messages for such methods strictly.
 
-    grpcio has one limit for the messages of all methods, so it receives and decompresses a message
-    of up to MAX_REQUEST_BYTES. deserialize() drops it as soon as grpcio passes it on.
+    grpcio has one limit for the messages of all methods, so it receives up to MAX_REQUEST_BYTES.
+    deserialize() drops a large message as soon as grpcio passes it on.
     """
 
     is_open = True
@@ -39,16 +34,15 @@ class OpenHandler:
         self._reject = reject
 
     def deserialize(self, body: bytes) -> Any:
-        if len(body) > MAX_OPEN_MESSAGE_BYTES:
-            return _TOO_LARGE
-        return self._deserialize(body)
+        """Return the request, or an error for __call__(), because grpcio could not report it."""
+        try:
+            return self._deserialize(decompress_small(body))
+        except InferenceError as error:
+            return error
 
     def __call__(self, request: Any, context: grpc.ServicerContext) -> Any:
-        if request is _TOO_LARGE:
-            error = PayloadTooLarge(
-                "message too large", expected=f"at most {MAX_OPEN_MESSAGE_BYTES} bytes"
-            )
-            self._reject(context, error)
+        if isinstance(request, InferenceError):
+            self._reject(context, request)
         return self._handle(request, context)
 
 
@@ -111,15 +105,11 @@ def _limit_messages(
     """
     if handler is None:
         return None
+    open_handler = OpenHandler(handler, reject)
     make_handler = grpc.unary_unary_rpc_method_handler
     if handler.response_streaming:
         make_handler = grpc.unary_stream_rpc_method_handler
-    open_handler = OpenHandler(handler, reject)
-    return make_handler(
-        open_handler,
-        request_deserializer=open_handler.deserialize,
-        response_serializer=handler.response_serializer,
-    )
+    return make_handler(open_handler, open_handler.deserialize, handler.response_serializer)
 
 
 def _join_values(metadata: Iterable[tuple[str, str]], name: str) -> str | None:

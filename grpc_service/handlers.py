@@ -24,9 +24,9 @@ from app.inference.memory_budget import MemoryBudget
 from app.observability.observer_queue import ObserverQueue
 from app.protocol import errors
 from grpc_service import messages
+from grpc_service.compression import decompress_small
 from grpc_service.grpc_call import OPERATIONS, RETRY_AFTER, GrpcCall
 from grpc_service.servicer import InferenceServicer
-from grpc_service.wire import check_fields
 
 STATUS: dict[type[errors.InferenceError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -227,8 +227,8 @@ def _to_bytes_method(servicer: InferenceServicer, method: Any) -> BytesMethod:
     request_class = messages.message(method.input_type.name)
 
     def run(body: bytes, call: GrpcCall) -> bytes:
-        check_fields(body)
-        response: bytes = respond(request_class.FromString(body)).SerializeToString()
+        request = request_class.FromString(decompress_small(body))
+        response: bytes = respond(request).SerializeToString()
         return response
 
     return run

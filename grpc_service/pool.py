@@ -94,10 +94,11 @@ MAX_STREAMS = 256
 # small calls begin before the first of their messages arrives.
 MAX_MESSAGES = 2**11
 MAX_WAITING = 2**14
-# The same for methods without an API key. Their messages are small, but a compressed one can have
-# MAX_REQUEST_BYTES until it is rejected.
-MAX_OPEN_MESSAGES = 2
-MAX_OPEN_WAITING = 2**6
+# The same for methods without an API key. Their messages are small.
+MAX_OPEN_MESSAGES = 2**10
+MAX_OPEN_WAITING = 2**10
+# Memory of their messages that are arriving, because clients without a key can send large ones.
+MAX_OPEN_BYTES = 2**24
 TOO_MANY_MESSAGES = b"Server overloaded: too many messages are arriving. Retry later."
 
 # The private functions of grpcio that this module uses or replaces, with their parameters.
@@ -275,7 +276,12 @@ class Pool(Executor):
         self._completed_calls: list[int] = []
         self._messages = ReceiveLimit(MAX_MESSAGES, MAX_WAITING)
         self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES, MAX_OPEN_WAITING)
-        self._memory_watch = MemoryWatch(self._messages, budget)
+        self._memory_watch = MemoryWatch(
+            self._messages, lambda: budget.transfer_bytes, lambda: budget.reserved_bytes
+        )
+        self._open_memory_watch = MemoryWatch(
+            self._open_messages, lambda: MAX_OPEN_BYTES, lambda: budget.reserved_bytes
+        )
         self._free_streams = threading.Semaphore(MAX_STREAMS)
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]
@@ -297,10 +303,12 @@ class Pool(Executor):
             return _ACCEPTED_CALL
 
         limit = self._messages
+        memory_watch = self._memory_watch
         if getattr(call.handler, "is_open", False):
             limit = self._open_messages
+            memory_watch = self._open_memory_watch
         limit.add(UnaryRequestCall(run, call, limit=limit, hand_over=self._hand_over))
-        self._memory_watch.wake()
+        memory_watch.wake()
         return _ACCEPTED_CALL
 
     def _hand_over(self, incoming: UnaryRequestCall) -> None:

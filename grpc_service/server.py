@@ -24,6 +24,7 @@ from app.protocol.errors import ConfigurationError
 from app.server.sockets import drop_new_handshakes
 from grpc_service import messages
 from grpc_service.authentication import ApiKeyInterceptor
+from grpc_service.compression import DecompressingServer
 from grpc_service.grpc_call import RETRY_AFTER
 from grpc_service.handlers import CallTracker, make_handlers
 from grpc_service.pool import MAX_STREAMS, create_pool
@@ -50,6 +51,7 @@ LIMITS = [
     # be buffered for calls that will be rejected.
     ("grpc.http2.lookahead_bytes", 2**14),
     ("grpc.http2.bdp_probe", 0),  # it would increase this number for fast clients
+    ("grpc.per_message_decompression", 0),  # see compression.py
     # Pings detect clients that disappeared without closing the connection. Clients can send pings
     # without a call.
     ("grpc.keepalive_time_ms", 120_000),
@@ -118,9 +120,10 @@ class Server:
             options=_options(settings, reuse_port=reuse_port),
         )
         self._health = Health()
-        add_HealthServicer_to_server(self._health, self._server)
+        decompressing_server = DecompressingServer(self._server)
+        add_HealthServicer_to_server(self._health, decompressing_server)
         self.report_ready(service.is_ready)
-        enable_reflection(self._server)
+        enable_reflection(decompressing_server)
         self.port = self._add_port(settings)
 
     def _add_port(self, settings: Settings) -> int:
@@ -259,7 +262,7 @@ def credentials(settings: Settings) -> grpc.ServerCredentials:
     )
 
 
-def enable_reflection(server: grpc.Server) -> None:
+def enable_reflection(server: DecompressingServer) -> None:
     """Enable reflection for the protocol's descriptor pool.
 
     Add grpcio's health and reflection services to the pool.

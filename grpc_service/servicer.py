@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from app.inference.call import Call
 from app.inference.memory_budget import RequestMemory
 from grpc_service import converters, messages
+from grpc_service.compression import decompress_message
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -52,6 +53,9 @@ class InferenceServicer:
     def ModelInfer(self, body: bytes, call: Call) -> bytes:  # noqa: N802
         pipeline = self._service.pipeline
         with RequestMemory(pipeline.memory) as memory:
+            limit = self._service.settings.max_request_bytes
+            body = decompress_message(body, limit, memory.count_bytes)
+            call.outcome.set_request_bytes(len(body))
             message, raw_contents = converters.parse_request(
                 body, self._without_copies, memory.count_message
             )

@@ -14,6 +14,7 @@ import numpy as np
 
 from app.protocol.binary_tensors import Buffer, from_bytes
 from app.protocol.datatypes import check_count, datatype_of, format_shape, object_array, reshape
+from app.protocol.decompression import decompress, too_large
 from app.protocol.errors import InvalidInput, join_names
 from app.protocol.http_body import HEADER_LENGTH, split_body
 from app.protocol.http_message import make_request
@@ -22,7 +23,6 @@ from app.protocol.json_rows import flatten_rows
 from app.protocol.messages import InferenceRequest
 from app.protocol.metadata import MetadataTensor, ModelMetadata
 from app.protocol.tensors import RequestInput
-from app.rest.content_encoding import decompress, too_large
 from app.rest.schemas import Validate, validate_request
 
 # Limits for the rest of a body after an error response. If the client sends more than MAX_DISCARDED

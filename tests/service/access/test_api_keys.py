@@ -20,8 +20,18 @@ from app.config.settings import read_settings
 from app.protocol.errors import ConfigurationError
 from grpc_service import messages
 from grpc_service.converters import write_request
-from tests.kit.processes import Running, free_ports, started, wait_for
+from tests.kit.processes import (
+    Running,
+    free_ports,
+    gunicorn,
+    peak,
+    reset_peak,
+    started,
+    wait_for,
+    workers,
+)
 from tests.kit.silent_call import SilentCall
+from tests.kit.stalling_proxy import StallingProxy
 from tests.service.access.secure_client import (
     INFER,
     KEY,
@@ -38,6 +48,8 @@ from tests.service.access.secure_client import (
     send_request,
     serve,
 )
+
+MIB = 2**20
 
 
 def basic(text: str) -> dict[str, str]:
@@ -118,20 +130,36 @@ def test_grpc_methods_that_need_a_key(client_without_key: Client, client_with_ke
         b"/grpc.health.v1.Health/Check",
     ],
 )
-def test_limit_of_messages_without_a_key(
+def test_silent_calls_without_a_key(
     client_without_key: Client, path: bytes, stack: ExitStack
 ) -> None:
-    """Of clients without a key, few messages can arrive at the same time. Silent calls end, so that others get a place."""
+    """Calls of clients without a key that send no message do not delay others."""
     channel = stack.enter_context(client_without_key.channel())
-    silent = [stack.enter_context(closing(SilentCall(channel, path))) for _ in range(90)]
+    silent = [stack.enter_context(closing(SilentCall(channel, path))) for _ in range(100)]
     health = health_pb2_grpc.HealthStub(channel)
     for _ in range(3):
         reply = health.Check(health_pb2.HealthCheckRequest(), timeout=180)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    assert not any(call.result.done() for call in silent)
 
-    wait_for(lambda: sum(call.result.done() for call in silent) >= 80)
-    ended = [call.result.code() for call in silent if call.result.done()]
+
+def test_memory_of_messages_without_a_key(files: Files, stack: ExitStack) -> None:
+    """Incomplete messages of clients without a key occupy little memory together."""
+    app = "tests.service.apps:echoing()"
+    service = stack.enter_context(gunicorn(ROOT, app, API_KEYS_FILE=files.keys))
+    proxy = StallingProxy(service.grpc_port, 40 * MIB, stack)
+    idle = reset_peak(workers(service))
+    calls = []
+    for _ in range(12):
+        options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        channel = stack.enter_context(grpc.insecure_channel(proxy.address, options))
+        invoke = channel.unary_unary("/grpc.health.v1.Health/Check")
+        calls.append(invoke.future(bytes(60 * MIB), timeout=180))
+    # One is not limited: it is not compared with others.
+    wait_for(lambda: sum(call.done() for call in calls) >= len(calls) - 1)
+    ended = [call.code() for call in calls if call.done()]
     assert set(ended) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert peak(workers(service)) - idle < 128 * MIB
 
 
 @pytest.mark.parametrize(

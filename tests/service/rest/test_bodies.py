@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.protocol.decompression import MAX_MEMBERS, PIECE_SIZE, decompress
 from app.protocol.errors import InvalidInput
 from app.protocol.metadata import MetadataTensor
-from app.rest.content_encoding import MAX_MEMBERS, PIECE_SIZE, decompress
 from oip_conformance.wires import error_message
 from tests.kit import models
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gzip
 import http.client
-import socket
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +18,7 @@ from app.protocol.messages import InferenceRequest
 from app.protocol.tensors import RequestInput
 from grpc_service.converters import write_request
 from tests.kit.processes import Running, gunicorn, peak, reset_peak, resident, wait_for, workers
+from tests.kit.stalling_proxy import StallingProxy
 from tests.service.runtime.raw_client import ROOT
 
 MIB = 2**20
@@ -184,41 +183,6 @@ def test_many_large_requests(stack: ExitStack, tmp_path: Path) -> None:
     assert peak(workers(service)) + resident(service.process.pid) < POD
     for form, size in sizes.items():
         assert FORMS[form](service, array_of(size)).status in SUCCESS
-
-
-class StallingProxy:
-    """Forwards connections to a port, but only the first `max_bytes` that a client sends on each."""
-
-    def __init__(self, port: int, max_bytes: int, stack: ExitStack):
-        self._target = ("127.0.0.1", port)
-        self._max_bytes = max_bytes
-        self._stack = stack
-        self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # the test has ended
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-                self._stack.callback(server.close)
-                self._stack.callback(client.close)
-                self._forward(client, server, self._max_bytes)
-                self._forward(server, client, None)
-
-    def _forward(self, source: socket.socket, target: socket.socket, limit: int | None) -> None:
-        def run() -> None:
-            sent = 0
-            with suppress(OSError):  # the call or the test has ended
-                while limit is None or sent < limit:
-                    data = source.recv(2**16)
-                    if not data:
-                        return
-                    target.sendall(data)
-                    sent += len(data)
-
-        threading.Thread(target=run, daemon=True).start()
 
 
 def test_incomplete_grpc_messages(service: Running, stack: ExitStack) -> None:
