@@ -18,9 +18,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
 
 from app.config.resources import anonymous_bytes, release_free_memory
+from app.inference.memory_budget import MemoryBudget
 from grpc_service.receive_limit import ReceiveLimit
 
 MIN_WATCHED_CALLS = 2
@@ -29,28 +29,20 @@ INTERVAL_SECONDS = 0.02
 
 
 class MemoryWatch:
-    """Ends calls whose messages exceed a limit.
+    """Ends calls of `calls` whose messages exceed the part of `budget` for them.
 
-    calls: the calls whose messages are arriving
-    max_bytes: returns the limit, which can change, or math.inf
-    reserved_bytes: returns the memory that decoded requests may use, which does not count
+    If the budget is not limited, it does nothing.
     """
 
-    def __init__(
-        self,
-        calls: ReceiveLimit,
-        max_bytes: Callable[[], float],
-        reserved_bytes: Callable[[], int],
-    ):
+    def __init__(self, calls: ReceiveLimit, budget: MemoryBudget):
         self._calls = calls
-        self._max_bytes = max_bytes
-        self._reserved_bytes = reserved_bytes
+        self._budget = budget
         self._has_work = threading.Event()
         threading.Thread(target=self._run, name="grpc_memory", daemon=True).start()
 
     def wake(self) -> None:
         """Observe the memory, if it is limited and several messages are arriving."""
-        if len(self._calls) >= MIN_WATCHED_CALLS and self._max_bytes() < math.inf:
+        if len(self._calls) >= MIN_WATCHED_CALLS and self._budget.is_limited:
             self._has_work.set()
 
     def _run(self) -> None:
@@ -63,7 +55,7 @@ class MemoryWatch:
         """Observe the memory as long as several messages are arriving."""
         size_at_start = self._unreserved_bytes()
         while len(self._calls) >= MIN_WATCHED_CALLS:
-            if self._unreserved_bytes() - size_at_start > self._max_bytes():
+            if self._unreserved_bytes() - size_at_start > self._budget.transfer_bytes:
                 # Messages that have been handled may have left free memory.
                 release_free_memory()
                 self._limit_growth(self._unreserved_bytes() - size_at_start)
@@ -71,11 +63,11 @@ class MemoryWatch:
 
     def _unreserved_bytes(self) -> int:
         """Return the memory of the process without what decoded requests can use."""
-        return anonymous_bytes(os.getpid()) - self._reserved_bytes()
+        return anonymous_bytes(os.getpid()) - self._budget.reserved_bytes
 
     def _limit_growth(self, growth: int) -> None:
         """End calls, if the memory has grown beyond the limit by the size of their messages."""
-        excess = growth - self._max_bytes()
+        excess = growth - self._budget.transfer_bytes
         if excess <= 0:
             return
         ended_share = excess / growth

@@ -8,7 +8,7 @@ import struct
 import sys
 from contextlib import suppress
 
-READ_BYTES = 2**16  # more than a TLS record
+READ_BYTES = 2**14  # a TLS record. Large bodies are read in larger pieces
 # Options of Linux that Python's socket module does not have.
 SO_ATTACH_FILTER = 26
 IP_MINTTL = 21
