@@ -38,7 +38,7 @@ class OpenHandler:
         try:
             return self._deserialize(decompress_small(body))
         except InferenceError as error:
-            return error
+            return error.with_traceback(None)  # the traceback would keep the message in memory
 
     def __call__(self, request: Any, context: grpc.ServicerContext) -> Any:
         if isinstance(request, InferenceError):

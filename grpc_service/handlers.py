@@ -20,7 +20,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from app.inference.call import INFER, current_calls
-from app.inference.memory_budget import MemoryBudget
+from app.inference.memory_budget import MemoryBudget, not_enough_memory
 from app.observability.observer_queue import ObserverQueue
 from app.protocol import errors
 from grpc_service import messages
@@ -107,43 +107,41 @@ class ReceivedMessage:
     size: the number of bytes
     """
 
-    __slots__ = ("_body", "_budget", "_error", "_reserved_bytes", "size")
+    __slots__ = ("_body", "_budget", "_is_rejected", "_reserved_bytes", "size")
 
     def __init__(self, body: bytes, budget: MemoryBudget):
         self.size = len(body)
         self._body = body
         self._budget = budget
         self._reserved_bytes = 0
-        self._error: errors.Overloaded | None = None
+        self._is_rejected = False
         if budget.is_counted(self.size):
             self._reserve()
 
     def _reserve(self) -> None:
         try:
             self._budget.reserve(self.size)
-        except errors.Overloaded as error:
-            self._error = error  # grpcio could not report it, so take() raises it
+        except errors.Overloaded:
+            self._is_rejected = True  # take() raises an error, because grpcio could not report it
             self._body = b""
         else:
             self._reserved_bytes = self.size
 
     def take(self) -> bytes:
         """Return the request. Raise Overloaded if there was no memory for it. Call this once."""
-        if self._error is not None:
-            raise self._error
+        if self._is_rejected:
+            raise not_enough_memory()
         body = self._body
         self._body = b""
-        self._release()
-        return body
-
-    def _release(self) -> None:
         if self._reserved_bytes:
-            self._budget.reserve(-self._reserved_bytes)
+            self._budget.release(self._reserved_bytes)
             self._reserved_bytes = 0
+        return body
 
     def __del__(self) -> None:
         # An interceptor of the owner can reject a call whose message has arrived.
-        self._release()
+        if self._reserved_bytes:
+            self._budget.drop(self._reserved_bytes)
 
 
 def make_handlers(

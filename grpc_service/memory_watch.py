@@ -1,17 +1,17 @@
 """A limit for the memory of gRPC messages that are arriving.
 
 grpcio does not report how much of a message has arrived. Therefore, while several messages are
-arriving, a thread observes by how much the memory of the process grows. Beyond the limit, it ends
-the calls that have been receiving for longest:
+arriving, a thread observes by how much the memory of the process grows. What requests have reserved
+(app/inference/memory_budget.py) since then does not count. Beyond the limit, it ends the calls that
+have been receiving for longest. With a limit of 200 MiB:
 
-    messages arriving   memory          limit: 200 MiB more than at the start
-    2                   100 MiB         start: all others are compared with it
-    40                  180 MiB
-    50                  420 MiB         320 MiB more, so 19 calls end: 50 * 120 / 320
-    31                  300 MiB
+    calls   memory of the process
+    2       100 MiB    the start
+    40      180 MiB    grown by 80 MiB
+    50      420 MiB    grown by 320 MiB, of which 120 are too much: 120 / 320 of the 50 calls end
+    31      300 MiB    grown by 200 MiB
 
-The memory that decoded requests have reserved (app/inference/memory_budget.py) does not count. A
-single message is not limited, because MAX_REQUEST_BYTES limits it.
+A single message is not limited, because MAX_REQUEST_BYTES limits it.
 """
 
 import math
@@ -26,50 +26,62 @@ from grpc_service.receive_limit import ReceiveLimit
 MIN_WATCHED_CALLS = 2
 # A fast client can send about 20 MB meanwhile.
 INTERVAL_SECONDS = 0.02
+# grpcio needs some time to release the memory of calls that were ended.
+PAUSE_SECONDS = 0.1
 
 
 class MemoryWatch:
-    """Ends calls of `calls` whose messages exceed the part of `budget` for them.
+    """Ends calls of `calls` whose messages occupy more than a limit.
 
-    If the budget is not limited, it does nothing.
+    budget: knows what requests have reserved. Its part for transfers is the limit.
+    max_bytes: a limit instead of that part
     """
 
-    def __init__(self, calls: ReceiveLimit, budget: MemoryBudget):
+    def __init__(self, calls: ReceiveLimit, budget: MemoryBudget, max_bytes: float = math.inf):
         self._calls = calls
         self._budget = budget
+        self._own_limit = max_bytes
         self._has_work = threading.Event()
         threading.Thread(target=self._run, name="grpc_memory", daemon=True).start()
 
+    @property
+    def _limit(self) -> float:
+        return min(self._own_limit, self._budget.transfer_bytes)
+
     def wake(self) -> None:
         """Observe the memory, if it is limited and several messages are arriving."""
-        if len(self._calls) >= MIN_WATCHED_CALLS and self._budget.is_limited:
+        if self._calls.receiving_calls >= MIN_WATCHED_CALLS and self._limit < math.inf:
             self._has_work.set()
 
     def _run(self) -> None:
         while True:
             self._has_work.wait()
-            self._watch()
             self._has_work.clear()
+            self._watch()
 
     def _watch(self) -> None:
         """Observe the memory as long as several messages are arriving."""
-        size_at_start = self._unreserved_bytes()
-        while len(self._calls) >= MIN_WATCHED_CALLS:
-            if self._unreserved_bytes() - size_at_start > self._budget.transfer_bytes:
+        memory_at_start = anonymous_bytes(os.getpid())
+        reserved_at_start = self._budget.reserved_bytes
+
+        def growth() -> int:
+            reserved = max(0, self._budget.reserved_bytes - reserved_at_start)
+            return anonymous_bytes(os.getpid()) - memory_at_start - reserved
+
+        while self._calls.receiving_calls >= MIN_WATCHED_CALLS:
+            if growth() > self._limit:
                 # Messages that have been handled may have left free memory.
                 release_free_memory()
-                self._limit_growth(self._unreserved_bytes() - size_at_start)
-            time.sleep(INTERVAL_SECONDS)
+                self._end_calls(growth())
+                time.sleep(PAUSE_SECONDS)
+            else:
+                time.sleep(INTERVAL_SECONDS)
 
-    def _unreserved_bytes(self) -> int:
-        """Return the memory of the process without what decoded requests can use."""
-        return anonymous_bytes(os.getpid()) - self._budget.reserved_bytes
-
-    def _limit_growth(self, growth: int) -> None:
-        """End calls, if the memory has grown beyond the limit by the size of their messages."""
-        excess = growth - self._budget.transfer_bytes
+    def _end_calls(self, growth: int) -> None:
+        """End as many calls as occupy what exceeds the limit."""
+        excess = growth - self._limit
         if excess <= 0:
             return
         ended_share = excess / growth
-        for _ in range(math.ceil(ended_share * len(self._calls))):
+        for _ in range(math.ceil(ended_share * self._calls.receiving_calls)):
             self._calls.end_oldest()

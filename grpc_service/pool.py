@@ -97,8 +97,8 @@ MAX_WAITING = 2**14
 # The same for methods without an API key. Their messages are small.
 MAX_OPEN_MESSAGES = 2**10
 MAX_OPEN_WAITING = 2**10
-# A quarter of it is for their messages that are arriving.
-OPEN_BUDGET_BYTES = 2**26
+# Memory for their messages that are arriving.
+MAX_OPEN_BYTES = 2**24
 TOO_MANY_MESSAGES = b"Server overloaded: too many messages are arriving. Retry later."
 
 # The private functions of grpcio that this module uses or replaces, with their parameters.
@@ -277,9 +277,7 @@ class Pool(Executor):
         self._messages = ReceiveLimit(MAX_MESSAGES, MAX_WAITING)
         self._open_messages = ReceiveLimit(MAX_OPEN_MESSAGES, MAX_OPEN_WAITING)
         self._memory_watch = MemoryWatch(self._messages, budget)
-        open_budget = MemoryBudget()
-        open_budget.set_total(OPEN_BUDGET_BYTES)
-        self._open_memory_watch = MemoryWatch(self._open_messages, open_budget)
+        self._open_memory_watch = MemoryWatch(self._open_messages, budget, MAX_OPEN_BYTES)
         self._free_streams = threading.Semaphore(MAX_STREAMS)
 
     def submit(self, run: Callable[..., Any], /, *arguments: Any) -> Any:  # type: ignore[override]

@@ -1,7 +1,7 @@
 """A limit for the gRPC calls whose messages are arriving.
 
-grpcio keeps the part of a message that has arrived in memory, up to MAX_REQUEST_BYTES after
-decompression. If too many messages are arriving, further calls wait for one of their places:
+grpcio keeps the part of a message that has arrived in memory, up to MAX_REQUEST_BYTES. If too many
+messages are arriving, further calls wait for one of their places:
 
     free place                call -> receiving
     no free place             call -> waiting. The oldest waiting call ends, if too many wait.
@@ -51,8 +51,9 @@ class ReceiveLimit:
         self._has_waiting = Event()
         Thread(target=self._end_slow_calls, name="grpc_receive", daemon=True).start()
 
-    def __len__(self) -> int:
-        """Return the number of calls that are receiving."""
+    @property
+    def receiving_calls(self) -> int:
+        """The number of calls that are receiving, without those that were ended."""
         return len(self._receiving)
 
     def add(self, call: IncomingCall) -> None:
@@ -76,30 +77,32 @@ class ReceiveLimit:
                 return
             self._free_place(newest)
 
-    def end_oldest(self) -> None:
-        """End the call that has been receiving for longest, if there is one."""
+    def end_oldest(self, min_seconds: float = 0.0) -> bool:
+        """End the call that has been receiving for longest, if that is at least `min_seconds`.
+
+        Return False if there is none.
+        """
+        latest_start = monotonic() - min_seconds
         with self._lock:
             if not self._receiving:
-                return
-            oldest, _ = self._receiving.popitem(last=False)
+                return False
+            oldest, start = next(iter(self._receiving.items()))
+            if start > latest_start:
+                return False
+            del self._receiving[oldest]
         oldest.end()
+        return True
 
     def _end_slow_calls(self) -> None:
-        """End the oldest call again and again, as long as it is slow and others wait."""
+        """While calls wait, end as many slow ones."""
         while True:
             self._has_waiting.wait()
             self._has_waiting.clear()
             while self._waiting:
                 sleep(SLOW_SECONDS / 2)
-                if self._is_oldest_slow():
-                    self.end_oldest()
-
-    def _is_oldest_slow(self) -> bool:
-        with self._lock:
-            if not self._receiving:
-                return False
-            start = next(iter(self._receiving.values()))
-        return monotonic() - start > SLOW_SECONDS
+                for _ in range(len(self._waiting)):
+                    if not self.end_oldest(SLOW_SECONDS):
+                        break
 
     def _take_place(self, call: IncomingCall) -> bool:
         """Return False if no place is free."""

@@ -54,7 +54,7 @@ class InferenceServicer:
         pipeline = self._service.pipeline
         with RequestMemory(pipeline.memory) as memory:
             limit = self._service.settings.max_request_bytes
-            body = decompress_message(body, limit, memory.count_bytes)
+            body = decompress_message(body, limit, memory.add_bytes)
             call.outcome.set_request_bytes(len(body))
             message, raw_contents = converters.parse_request(
                 body, self._without_copies, memory.count_message

@@ -7,10 +7,10 @@ the budget for requests, and has three parts:
     half       requests that are decoded, wait, run or are encoded. Each of them reserves the memory
                that it needs (memory_costs.py) before it takes it, or is rejected.
     a quarter  incomplete requests and unread responses of REST (app/server/connections.py)
-    a quarter  messages of gRPC that are arriving (grpc_service/receive_limit.py)
+    a quarter  messages of gRPC that are arriving (grpc_service/memory_watch.py)
 
-Requests of at most UNCOUNTED_BYTES reserve nothing, because that would take longer than it is
-worth. The number of threads limits them.
+Requests of at most UNCOUNTED_BYTES reserve nothing, unless they are compressed, because that would
+take longer than it is worth. The number of threads limits them.
 
     request of 100 KB    json_cost() = 2 MB  ->  reserved 2 MB of 430 MB
     decoded              inputs_cost() = 0.3 MB  ->  0.3 MB
@@ -19,6 +19,7 @@ worth. The number of threads limits them.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Self
@@ -50,6 +51,7 @@ class MemoryBudget:
         self.transfer_bytes = math.inf
         self._limit = math.inf
         self._transferred_bytes: Callable[[], int] = lambda: 0
+        self._dropped: deque[int] = deque()
         self._lock = Lock()
 
     @property
@@ -61,29 +63,47 @@ class MemoryBudget:
         return size > UNCOUNTED_BYTES and self._limit < math.inf
 
     def set_total(self, size: int) -> None:
-        """Let all requests together use `size` bytes. Without this call, they are not limited."""
+        """Let all requests together use `size` bytes, in the parts that the module describes.
+
+        Without this call, they are not limited.
+        """
         self.transfer_bytes = size // 4
         self._limit = size // 2
 
     def observe_transfers(self, transferred_bytes: Callable[[], int]) -> None:
-        """Admit fewer requests while incomplete requests and unread responses exceed their part.
+        """Let incomplete requests and unread responses of REST borrow from the half for requests.
 
-        `transferred_bytes` returns their size.
+        `transferred_bytes` returns their size. What exceeds their quarter cannot be reserved.
         """
         self._transferred_bytes = transferred_bytes
 
-    def reserve(self, size: int) -> None:
-        """Reserve `size` bytes, or release them if `size` is negative.
-
-        Raise Overloaded if they are not available now.
-        """
-        with self._lock:
-            if size > 0 and self.reserved_bytes + size > self._limit - self._transfer_excess():
-                raise Overloaded("server overloaded: not enough memory", remedy="retry later")
-            self.reserved_bytes += size
-
-    def _transfer_excess(self) -> float:
+    @property
+    def borrowed_bytes(self) -> float:
+        """The size by which incomplete requests and unread responses of REST exceed their part."""
         return max(0, self._transferred_bytes() - self.transfer_bytes)
+
+    def reserve(self, size: int) -> None:
+        """Reserve `size` bytes. Raise Overloaded if they are not available now."""
+        if not self._try_to_reserve(size):
+            raise not_enough_memory()
+
+    def _try_to_reserve(self, size: int) -> bool:
+        borrowed = self.borrowed_bytes
+        with self._lock:
+            while self._dropped:
+                self.reserved_bytes -= self._dropped.popleft()
+            if self.reserved_bytes + size > self._limit - borrowed:
+                return False
+            self.reserved_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        with self._lock:
+            self.reserved_bytes -= size
+
+    def drop(self, size: int) -> None:
+        """Release a reservation later. Unlike release(), __del__() can call this at any time."""
+        self._dropped.append(size)
 
     def check_possible(self, size: int) -> None:
         """Raise PayloadTooLarge if a request needs more memory than there will ever be."""
@@ -97,11 +117,15 @@ class MemoryBudget:
             )
 
 
+def not_enough_memory() -> Overloaded:
+    return Overloaded("server overloaded: not enough memory", remedy="retry later")
+
+
 class RequestMemory:
     """The memory of one request in its stages. A `with` statement releases it at the end.
 
-    All methods raise PayloadTooLarge if the request can never fit into the budget, and Overloaded
-    if it does not fit now.
+    Each stage replaces what earlier ones have reserved. All methods raise PayloadTooLarge if the
+    request can never fit into the budget, and Overloaded if it does not fit now.
     """
 
     __slots__ = ("_budget", "_reserved")
@@ -117,8 +141,8 @@ class RequestMemory:
         if self._reserved:
             self._change_to(0)
 
-    def count_bytes(self, size: int) -> None:
-        """Count `size` bytes in addition to what is reserved, such as a decompressed body."""
+    def add_bytes(self, size: int) -> None:
+        """Add `size` bytes to what is reserved, such as a part of a body that is decompressed."""
         if self._budget.is_limited:
             self._change_to(self._reserved + size)
 
@@ -144,9 +168,10 @@ class RequestMemory:
     def count_outputs(
         self, request: InferenceRequest, response: InferenceResponse, binary: Binary
     ) -> None:
-        """Count a response that will be encoded, in addition to its request.
+        """Count a response that will be encoded, and its request.
 
-        `binary` is True if all outputs will have the binary form, or the names of those.
+        The request may have been too small to be counted before. `binary` is True if all outputs
+        will have the binary form, or the names of those.
         """
         if not self._budget.is_limited:
             return
@@ -156,6 +181,9 @@ class RequestMemory:
             self._change_to(inputs + outputs_cost(response.outputs, binary))
 
     def _change_to(self, size: int) -> None:
-        self._budget.check_possible(size)
-        self._budget.reserve(size - self._reserved)
+        if size > self._reserved:
+            self._budget.check_possible(size)
+            self._budget.reserve(size - self._reserved)
+        else:
+            self._budget.release(self._reserved - size)
         self._reserved = size

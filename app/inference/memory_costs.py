@@ -27,13 +27,15 @@ from app.protocol.tensors import ResponseOutput, Tensor
 _JSON_BYTE = 6
 _UNICODE_JSON_BYTE = 12
 _COMMA = 64
-_TEXT_IN_JSON = 150
+_JSON_TEXT = 150
 _BRACKET = 100
+
+_ESCAPE = b"\\u"
 
 # Binary data, for each byte. Elements of BYTES have at least a length of four bytes and a character
 # or two, of which Python makes an object.
 _BINARY_BYTE = 2
-_BYTE_OF_BYTES = 12
+_BYTES_TENSOR_BYTE = 12
 
 # Messages of gRPC, for each byte. In the typed form, a byte can be a number of eight bytes.
 _RAW_BYTE = 4
@@ -41,7 +43,7 @@ _TYPED_BYTE = 30
 
 # Decoded tensors. Codecs such as `pd` and `str` make a second value of each.
 _TENSOR_BYTE = 2
-_TEXT = 140
+_DECODED_TEXT = 140
 # Each text of `pd_json` is JSON, which can contain many lists.
 _PD_JSON_BYTE = 28
 
@@ -52,21 +54,20 @@ _NUMBER_IN_JSON = 32
 
 def json_cost(text: bytes) -> int:
     """Return the memory for decoding JSON."""
-    byte_cost = _JSON_BYTE if text.isascii() else _UNICODE_JSON_BYTE
+    byte_cost = _JSON_BYTE
+    if not text.isascii() or _ESCAPE in text:
+        byte_cost = _UNICODE_JSON_BYTE
     texts = text.count(b'"') // 2
     brackets = text.count(b"[") + text.count(b"{")
     return (
-        byte_cost * len(text)
-        + _COMMA * text.count(b",")
-        + _TEXT_IN_JSON * texts
-        + _BRACKET * brackets
+        byte_cost * len(text) + _COMMA * text.count(b",") + _JSON_TEXT * texts + _BRACKET * brackets
     )
 
 
 def binary_cost(size: int, json: bytes) -> int:
     """Return the memory for decoding `size` bytes of binary data that `json` describes."""
-    factor = _BYTE_OF_BYTES if b"BYTES" in json else _BINARY_BYTE
-    return factor * size
+    can_have_texts = b"BYTES" in json or _ESCAPE in json  # an escape can hide the datatype
+    return (_BYTES_TENSOR_BYTE if can_have_texts else _BINARY_BYTE) * size
 
 
 def message_cost(raw_bytes: int, other_bytes: int) -> int:
@@ -85,7 +86,7 @@ def inputs_cost(tensors: Iterable[Tensor]) -> int:
         size = _size(tensor.data)
         cost += _TENSOR_BYTE * size
         if tensor.data.dtype == object:
-            cost += _TEXT * tensor.data.size
+            cost += _DECODED_TEXT * tensor.data.size
         if tensor.parameters.get("content_type") == PandasJsonCodec.ContentType:
             cost += _PD_JSON_BYTE * size
     return cost
@@ -100,7 +101,7 @@ def outputs_cost(outputs: Iterable[ResponseOutput], binary: Binary) -> int:
     for output in outputs:
         cost += _OUTPUT_BYTE * _size(output.data)
         if output.data.dtype == object:
-            cost += _TEXT * output.data.size
+            cost += _DECODED_TEXT * output.data.size
         elif not _has_binary_form(binary, output.name):
             cost += _NUMBER_IN_JSON * output.data.size
     return cost

@@ -92,9 +92,10 @@ class Inference:
         call.match(INFER, call.path)
 
         with RequestMemory(self._pipeline.memory) as memory:
-            body = read_body(environ, self._settings.max_request_bytes, memory.count_bytes)
+            body = read_body(environ, self._settings.max_request_bytes, memory.add_bytes)
             call.outcome.set_request_bytes(len(body))
             json_length = read_header_length(environ.get(HEADER_LENGTH_KEY), len(body))
+
             memory.count_body(body, json_length)
             if json_length == 0:
                 request = read_raw(body, metadata)
@@ -110,11 +111,11 @@ class Inference:
             binary_names = binary_outputs(request, response)
             memory.count_outputs(request, response, binary_names)
             body, headers = write_response(response, binary_names, self._settings.json_nonfinite)
-        call.outcome.set_response_bytes(len(body))
-        accepted_encodings = environ.get("HTTP_ACCEPT_ENCODING")
-        if accepted_encodings and headers["Content-Type"] == JSON:
-            return compress(body, headers, accepted_encodings)
-        return body, headers
+            call.outcome.set_response_bytes(len(body))
+            accepted_encodings = environ.get("HTTP_ACCEPT_ENCODING")
+            if accepted_encodings and headers["Content-Type"] == JSON:
+                return compress(body, headers, accepted_encodings)
+            return body, headers
 
 
 def binary_outputs(request: InferenceRequest, response: InferenceResponse) -> set[str]:

@@ -132,6 +132,7 @@ class Output:
         self.progress = progress
         self.release_thread = release_thread
         self.unsent: memoryview | None = None
+        self._response_bytes = 0
         self.has_failed = False
 
     def send(self, data: bytes) -> None:
@@ -151,6 +152,7 @@ class Output:
             raise
         if size < len(data):
             self.unsent = memoryview(data)[size:]
+            self._response_bytes = len(data)
 
     def flush(self) -> None:
         """Send buffered data without blocking. Raise OSError."""
@@ -160,6 +162,11 @@ class Output:
         self.progress.add_bytes(size)
         # An empty slice would keep the memory of the response.
         self.unsent = self.unsent[size:] or None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the size of a response that is not sent completely. A part of it needs as much."""
+        return self._response_bytes if self.unsent else 0
 
     def discard(self) -> None:
         """Discard buffered data that the client will not receive."""
@@ -224,7 +231,7 @@ class Connection:
     @property
     def buffered_bytes(self) -> int:
         """Return the size of an incomplete request and of an unsent response."""
-        return self.parser.memory_bytes + len(self.output.unsent or b"")
+        return self.parser.memory_bytes + self.output.memory_bytes
 
     @property
     def has_requests(self) -> bool:
@@ -285,30 +292,43 @@ class Connection:
             has_memory = self._receive()
             if not has_memory:
                 return self.end_early(OVERLOADED)
-        return self._handle_request()
+        stays_open = True
+        if self.parser.requests:
+            stays_open = self._handle_request()
+        return self._next_state(stays_open)
 
-    def _handle_request(self) -> State:
-        """Handle a parsed request, if there is one. It may be the HttpError of a rejected request.
+    def _handle_request(self) -> bool:
+        """Handle a parsed request. Return True if the connection stays open.
 
-        Further requests have to wait, because other connections also need the thread.
+        It may be the HttpError of a rejected request.
+        """
+        request = self.parser.requests.popleft()
+        if self.has_counted_memory:
+            self.count_memory(self)  # from now on, the application is responsible for the body
+        stays_open = self.handle(self, request)
+        # The time of the application does not count for the next request, of which a part may have
+        # arrived.
+        self.progress.restart()
+        return stays_open
+
+    def _next_state(self, stays_open: bool) -> State:
+        """Return what to wait for after a request, if there was one.
+
+        A request that has already arrived has to wait, because other connections also need the
+        thread.
         """
         parser = self.parser
         output = self.output
-        if parser.requests:
-            stays_open = self.handle(self, parser.requests.popleft())
-            # The time of the application does not count for the next request, of which a part may
-            # have arrived.
-            self.progress.restart()
-            if output.has_failed:
-                return CLOSED
-            if not stays_open:
-                return SENDING_LAST if output.unsent else self.shut_down_sending()
-            if output.unsent:
-                return SENDING
-            parser.feed()
-            if parser.requests:
-                return RECEIVING
+        if output.has_failed:
+            return CLOSED
+        if not stays_open:
+            return SENDING_LAST if output.unsent else self.shut_down_sending()
+        if output.unsent:
+            return SENDING
 
+        parser.feed()
+        if parser.requests:
+            return RECEIVING
         if parser.has_ended:
             return self.shut_down_sending()
         if parser.must_send_continue:
@@ -385,7 +405,7 @@ class Connection:
         return True
 
     def is_reading(self, now: float) -> bool:
-        """Return True if the client has recently read a part of its response."""
+        """Return True if the client has recently read a part of its response, or got its first."""
         waits_for_client = self.state in SENDING_STATES
         return waits_for_client and now - self.progress.wait_began < READING_SECONDS
 

@@ -63,8 +63,8 @@ class ConnectionTable:
     def limit_memory(self, *, message_bytes: int, messages: int) -> None:
         """Limit the memory for incomplete requests and unsent responses.
 
-        The limit is `messages` times `message_bytes`, or times the largest buffer if that is
-        larger. A client that is reading its response is closed only beyond twice the limit.
+        The limit is `messages` times the larger one of `message_bytes` and the largest buffer. A
+        client that is reading its response is closed only beyond twice the limit.
         """
         self._message_bytes = message_bytes
         self._messages = messages
@@ -126,7 +126,8 @@ class ConnectionTable:
             self._buffered_bytes += growth
         if growth < 0 or self._buffered_bytes <= self._messages * self._message_bytes:
             return True
-        # The lock is not taken twice: a connection that is closed here buffers nothing afterwards.
+        # The lock is not taken twice. Closing a connection also calls this method, but its buffer
+        # has shrunk.
         with self._close_lock:
             return self._close_slow_connections(connection.buffered_bytes)
 

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from app.inference import predict_adapter
+from grpc_service.compression import MAX_SMALL_BYTES
 from oip_conformance.client import Reply
 
 LENGTH = "Inference-Header-Content-Length"
@@ -107,7 +108,9 @@ def judge_call(error: grpc.RpcError | None, known: bool, size: int) -> tuple[str
     if code == "INTERNAL" and MODEL_RAISED.match(text):
         return "INTERNAL of the model", ""
     rejections = {"INVALID_ARGUMENT", "NOT_FOUND"} if known else {"UNIMPLEMENTED"}
-    right = code in rejections or (code == "RESOURCE_EXHAUSTED" and size > LIMIT)
+    # Methods other than ModelInfer have a lower limit, with a text of its own.
+    limit = MAX_SMALL_BYTES if text.startswith("Message too large") else LIMIT
+    right = code in rejections or (code == "RESOURCE_EXHAUSTED" and size > limit)
     return code, "" if right and text else f"{code}: {text}"
 
 
