@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Further calls wait in the client. It learns the limit only after it has connected, so with a low
 # one, the first calls of a client with many threads would fail.
 MAX_CALLS_PER_CONNECTION = 1000
-MAX_PENDING_CALLS = 2**12
+MAX_PENDING_CALLS = 2**11
 # Times are in milliseconds, sizes in bytes.
 LIMITS = [
     ("grpc.server_handshake_timeout_ms", 30_000),
@@ -47,10 +47,9 @@ LIMITS = [
     # Calls that the event thread has not seen. By default, grpcio cancels some beyond 1,000.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
-    # Bytes of a message that a client can send before the message is requested. More of them would
-    # be buffered for calls that will be rejected.
-    ("grpc.http2.lookahead_bytes", 2**14),
-    ("grpc.http2.bdp_probe", 0),  # it would increase this number for fast clients
+    # Clients can send 64 KiB of a message before it is requested. The probe would increase this
+    # number for fast clients, and so the memory of calls that will be rejected.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.per_message_decompression", 0),  # see compression.py
     # Pings detect clients that disappeared without closing the connection. Clients can send pings
     # without a call.
